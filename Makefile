@@ -1,4 +1,4 @@
-# What to run; every target works from a clean checkout with a Rust toolchain.
+# What to run; every target works from a clean checkout with a Rust toolchain, `lint` with Python 3 as well.
 
 CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
@@ -12,7 +12,7 @@ help:
 	@echo 'make test    all tests: unit, integration and documentation tests, then loom and shuttle'
 	@echo 'make loom    the concurrent kernels under every interleaving'
 	@echo 'make shuttle stores and persistent memory under several threads, in orders that are drawn'
-	@echo 'make lint    formatting, clippy and documentation, warnings denied'
+	@echo 'make lint    formatting, clippy, documentation and circles of imports, warnings denied'
 	@echo 'make soak    the randomised searches of the tests, for much longer'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
 	@echo 'make differential  answers beside those of DuckDB and GeoPandas, on the data that TERRANE_DATA names'
@@ -45,6 +45,11 @@ lint:
 	  grep -qs "^mod $$name;" $${suite%/suite.rs}/*.rs || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
 	    || echo "$$file is in no program of tests: name it in $$suite"; \
 	done; done | grep .
+	@! grep -rnE '#\[path = "(\.\./)+[a-z]+/(src|tests)/' --include=*.rs crates
+	@! grep -rnE '#\[path = "(\.\./)+tests/' --include=*.rs crates/*/src
+	python3 .ci/circles_test.py
+	python3 .ci/circles.py
+	python3 .ci/english.py --counts
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps

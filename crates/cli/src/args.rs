@@ -45,10 +45,10 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// What the program was called with.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// Flags that are not understood; the help, where it is asked for.
+    /// When flags are not understood, or the help was asked for.
     pub fn from_command_line() -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches()?;
         let mut cli = Self::from_arg_matches(&matches)?;
@@ -59,41 +59,43 @@ impl Cli {
     }
 }
 
-/// Flags of every command; what they leave open is in the environment.
+/// Flags of every command. The environment gives those that are missing.
 #[derive(Debug, Args)]
 pub struct CommonFlags {
-    /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or bytes
-    /// [env: TERRANE_MEMORY_LIMIT] [default: 256MiB].
+    /// Memory for components, page cache, imports and queries together: 64MiB, 1.5GiB, 500M, or
+    /// bytes [env: TERRANE_MEMORY_LIMIT] [default: 256MiB].
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_size)]
     #[arg(allow_negative_numbers = true)]
     pub memory_limit: Option<usize>,
-    /// Disk space for deletes, drops, flushes and merges on a full disk: a size as above, 0 for none, or auto, 2 MiB. What
-    /// the next flush takes comes on top [env: TERRANE_DISK_RESERVE] [default: auto].
+    /// Disk space for deletes, drops, flushes and merges on a full disk: a size as above, 0 for
+    /// none, or auto for 2 MiB. The space of the next flush is added [env: TERRANE_DISK_RESERVE]
+    /// [default: auto].
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_reserve)]
     pub disk_reserve: Option<DiskReserve>,
     /// When messages are coloured [env: TERRANE_COLOR] [default: auto].
     #[arg(long, global = true, value_name = "WHEN")]
     pub color: Option<Color>,
-    /// How much is told on standard error [env: TERRANE_LOG] [default: info].
+    /// Level of messages on standard error [env: TERRANE_LOG] [default: info].
     #[arg(long, global = true, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
 }
 
-/// What a store or a dataset that is created is to be.
+/// Flags for creating a store or a dataset.
 #[derive(Debug, Args)]
 pub struct CreationFlags {
-    /// Partitions of a new dataset, 1 to 64, each with components and indexes of its own: flushes, merges and large
-    /// queries work on several at a time. Each index of each has up to five files open, or more where writes come faster
-    /// than merges (ulimit -n) [default: 1].
+    /// Partitions of a new dataset, 1 to 64. Each has components and indexes of its own; flushes,
+    /// merges and large queries work on several at a time. Each index of each partition has up to
+    /// five files open, or more if writes outpace merges (ulimit -n) [default: 1].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=PARTITIONS_MAX))]
     pub partitions: Option<u16>,
-    /// What acknowledged writes of a new store survive: power, process, dax, none [env: TERRANE_DURABILITY].
+    /// Failures that acknowledged writes of a new store survive: power, process, dax, none [env:
+    /// TERRANE_DURABILITY].
     #[arg(long, value_name = "MODE")]
     pub durability: Option<Durability>,
 }
 
-/// What every command is told.
+/// Options of every command.
 #[derive(Debug)]
 pub struct Common {
     /// Bytes of memory for components, page cache, imports and queries together.
@@ -102,18 +104,18 @@ pub struct Common {
     pub disk_reserve: DiskReserve,
 }
 
-/// What is to be done.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Import files into a dataset: all of their records, or none.
     Import(ImportArguments),
     /// Insert records from standard input, printing each key once its record is durable.
     Insert(InsertArguments),
-    /// Delete records by key, or those that meet a condition.
+    /// Delete records by key or by a condition.
     Delete(DeleteArguments),
     /// Print the records that meet all conditions.
     Query(QueryArguments),
-    /// Print the pairs of records of two datasets, or of one, that lie near each other.
+    /// Print pairs of nearby records of two datasets, or of one.
     Join(JoinArguments),
     /// Create or drop an index of a dataset.
     Index(IndexArguments),
@@ -121,28 +123,28 @@ pub enum Command {
     Column(ColumnArguments),
     /// Drop a dataset with its records and indexes.
     Drop(DropArguments),
-    /// Print or set when the components of a dataset are merged.
+    /// Print or set the policy by which the components of a dataset are merged.
     Policy(PolicyArguments),
     /// Print what a store holds.
-    Info(ReportArguments),
+    Info(InfoArguments),
     /// Verify every page, every invariant, and that every index agrees with the records.
     Check(CheckArguments),
-    /// Merge all components of every index into one.
+    /// Merge all components of each index into one.
     Compact(CompactArguments),
-    /// Copy a store as it is now, also while another process writes to it.
+    /// Copy a store as it is now, even while another process writes to it.
     Backup(BackupArguments),
-    /// Make a store of a backup, or list the points that it has.
+    /// Create a store from a backup, or list the points of the backup.
     Restore(RestoreArguments),
     /// Run the laboratory, `terrane-lab`.
     Lab(LabArguments),
 }
 
-/// What happens to a row that cannot be taken.
+/// What an import does with an invalid row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnInvalid {
-    /// The import is given up, and nothing is imported.
+    /// Import nothing.
     Error,
-    /// The row is written to a file of rejects, and the rest is imported.
+    /// Write the row to a file of rejects, and import the rest.
     Skip,
 }
 
@@ -155,10 +157,12 @@ pub enum IndexKind {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Format, key column and coordinate columns are detected; the guess is printed. Without a key
-column, keys are row numbers, continued over the files. Columns of a file that the dataset lacks are
-added to it, those that a file lacks are null. A column of integers becomes float64 where a file has
-other numbers in it. With --mode replace, a dataset that exists is taken as if it did not.
+Format, key column and coordinate columns are detected, and the guess is printed. Without a key
+column, keys are row numbers, which continue from file to file.
+
+Columns of a file that the dataset lacks are added to it. Columns that a file lacks are null. A
+column of integers becomes float64 if a file has other numbers in it. With --mode replace, the
+file is read as if the dataset did not exist.
 
 Examples:
   terrane import s.terrane cities data/cities200.csv
@@ -170,15 +174,17 @@ pub struct ImportArguments {
     pub store: PathBuf,
     /// Dataset to import into; created with the columns of the first file when absent.
     pub dataset: String,
-    /// CSV (also .gz, .zst), NDJSON, GeoJSON, GeoJSON text sequence, Parquet, GeoParquet, Arrow IPC.
+    /// CSV (also .gz, .zst), NDJSON, GeoJSON, GeoJSON text sequence, Parquet, GeoParquet, Arrow
+    /// IPC. Use - for standard input; pipes are first copied to an unnamed temporary file.
     /// - is standard input; pipes are copied to a file without a name first.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Column that holds the key; an empty name numbers the rows.
     #[arg(long, value_name = "COLUMN")]
     pub key: Option<String>,
-    /// Column that holds the longitude, or x of a planar dataset; a member of a nested object as location.lon. Where
-    /// --lon and --lat name the same column, it holds both as text, in the order of the flags.
+    /// Column that holds the longitude, or x of a planar dataset. A member of a nested object is
+    /// written like location.lon. If --lon and --lat name the same column, it holds both as text,
+    /// in the order of the flags.
     #[arg(long, visible_alias = "x", value_name = "COLUMN", requires = "lat", conflicts_with = "geometry")]
     pub lon: Option<String>,
     /// Column that holds the latitude, or y of a planar dataset.
@@ -190,19 +196,19 @@ pub struct ImportArguments {
     /// Column that holds the geometry, as WKT, WKB or GeoJSON.
     #[arg(long, value_name = "COLUMN")]
     pub geometry: Option<String>,
-    /// Coordinates are in a plane, of any unit, and not longitude and latitude.
+    /// The coordinates are planar, in any unit, not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
-    /// The first row of a CSV file holds data; columns are called column_1, column_2, and so on.
+    /// The CSV file has no header row; columns are called column_1, column_2, and so on.
     #[arg(long)]
     pub no_header: bool,
-    /// Numbers of a CSV file are written like 12,5; otherwise the guess is printed.
+    /// Numbers of the CSV file are written like 12,5 [default: detected and printed].
     #[arg(long)]
     pub decimal_comma: bool,
-    /// Character between the fields of a CSV file, or tab; otherwise it is detected.
+    /// Separator of the fields of a CSV file, a character or tab [default: detected].
     #[arg(long, value_name = "CHARACTER", value_parser = parse_character)]
     pub delimiter: Option<u8>,
-    /// Character that encloses fields of a CSV file [default: "], or none.
+    /// Character that encloses fields of a CSV file, or none [default: "].
     #[arg(long, value_name = "CHARACTER|none", value_parser = parse_quote)]
     pub quote: Option<QuoteFlag>,
     #[command(flatten)]
@@ -214,11 +220,11 @@ pub struct ImportArguments {
     pub mode: mode::ModeFlags,
     #[command(flatten)]
     pub creation: CreationFlags,
-    /// What happens to a row that cannot be taken.
+    /// What to do with invalid rows.
     #[arg(long, value_name = "ACTION", default_value = "error")]
     pub on_invalid: OnInvalid,
-    /// Where rows go that were skipped, as NDJSON [default: the input's name + .rejects.ndjson]. Earlier
-    /// rejects are replaced, any other file is left alone.
+    /// File for skipped rows, as NDJSON [default: the input's name + .rejects.ndjson]. Earlier
+    /// rejects in it are replaced; a file with other content is never overwritten.
     #[arg(long, value_name = "FILE")]
     pub rejects: Option<PathBuf>,
 }
@@ -226,26 +232,33 @@ pub struct ImportArguments {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("source").args(["follow", "offset_field"])))]
 #[command(after_help = "\
-Records come one a line, as JSON objects (members lon and lat, longitude and latitude, x and y, or
-geometry) or as GeoJSON features. The key is the member of the key column's name (of a new dataset:
-key or id), else a row number; the id of a feature counts as a member id. Members that the dataset has no column for become columns, and a
-column of integers becomes float64 when a fraction comes. Of features, the properties count as
-members; what is beside them is not taken, with a warning. Keys are printed as JSON, one a line, once
-durable. Refused records are reported with their line number on standard error; the others are
-inserted, and the exit code is 5. SIGINT and SIGTERM end the reading and close the store.
+The input has one record per line, as a GeoJSON feature or as a JSON object. An object has its
+position in the members lon and lat, longitude and latitude, x and y, or geometry. The properties
+of a feature are its members; other content of the feature is ignored, with a warning.
 
-With --atomic all records wait until the input ends, and are inserted by one commit: all of them, or, where
-one is refused, none, and nothing of the schema changes either (where the commit fails, as for want of memory,
-columns that were added are dropped again; a crash may leave them, without values). They have to fit into the memory for what is
-not yet on disk, three eighths of --memory-limit. With --upsert, of the records of one key the last is inserted, and
-counted, alone.
+The key is the member with the name of the key column (in a new dataset: key or id), else a row
+number. The id of a feature counts as a member id. Members without a column get a new one. A
+column of integers becomes float64 when a fraction comes.
 
-A feed keeps how far its source has been read, in the same commit as the record: started again, also
-after a crash, it goes on behind the last record that is stored, and stores none twice. With --follow
-the source is a file of lines that grows; when another file takes its name, the old one is read until it
-has not grown for a second and the new one has something in it, and then the new one; one that gets its name back is
-gone on with where it was left. With --offset-field it is standard input, of which each record brings its
-position as a whole number that rises from record to record; what was read before is passed.
+Keys are printed as JSON, one per line, once their records are durable. Refused records are
+reported on standard error with their line number; the others are inserted, and the exit code is
+5. SIGINT and SIGTERM end the reading and close the store.
+
+With --atomic, all records wait until the input ends and are inserted by one commit. If one is
+refused, none is inserted, and the schema stays unchanged. If the commit fails, for example
+because memory is short, added columns are dropped again; a crash may leave them, without values.
+The records must fit into the memory for unflushed data, three eighths of --memory-limit. With
+--upsert, only the last record of each key is inserted and counted.
+
+A feed stores the position up to which its source has been read, in the same commit as the record.
+Started again, even after a crash, it continues behind the last stored record and stores none
+twice.
+
+With --follow, the source is a growing file of lines. When another file takes its name, the old
+one is read until it has not grown for a second and the new one has content; then the new one is
+read. A file that gets its name back continues where it was left. With --offset-field, the source
+is standard input. Each record holds its position, a whole number that rises from record to
+record. Records that were read before are skipped.
 
 Examples:
   echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places
@@ -256,55 +269,57 @@ pub struct InsertArguments {
     pub store: PathBuf,
     /// Dataset to insert into; created with the first valid record when absent.
     pub dataset: String,
-    /// Replace records whose key is there already.
+    /// Replace records whose key exists already.
     #[arg(long)]
     pub upsert: bool,
-    /// Insert all records when the input ends, in one transaction, or none of them.
+    /// Insert all records in one transaction when the input ends, or none of them.
     #[arg(long, conflicts_with_all = ["source", "on_overload"])]
     pub atomic: bool,
-    /// Coordinates are in a plane, of any unit, and not longitude and latitude.
+    /// The coordinates are planar, in any unit, not longitude and latitude.
     #[arg(long)]
     pub planar: bool,
     #[command(flatten)]
     pub reading: ReadingFlags,
-    /// Read this file from where its feed stands, and go on as it grows, until a signal. What is followed is the name: a
-    /// link that is set to another file is a file that takes the name. Links among the directories above are resolved at
-    /// the start, but are followed in the same way where the feed has a name of its own (--feed).
+    /// Read this file from the position of its feed, and continue as it grows, until a signal. The
+    /// file is followed by name: if the name or the link is set to another file, that file comes
+    /// next. Links among the parent directories are resolved once at the start, unless --feed gives
+    /// the feed a name.
     #[arg(long, value_name = "FILE")]
     pub follow: Option<PathBuf>,
-    /// Member of each record that says its position in the source.
+    /// Member of each record that holds its position in the source.
     #[arg(long, value_name = "MEMBER")]
     pub offset_field: Option<String>,
-    /// Name of the feed [default: the file's path, of a link that of the link, or stdin].
+    /// Name of the feed [default: stdin, or the path of the file; of a link, the path of the link].
     #[arg(long, value_name = "NAME", requires = "source")]
     pub feed: Option<String>,
-    /// Forget how far the feed has read, and begin anew.
+    /// Forget the position of the feed, and start from the beginning.
     #[arg(long, requires = "source")]
     pub restart: bool,
-    /// What becomes of records that arrive faster than they are written.
+    /// What to do with records that arrive faster than they are written.
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
     pub on_overload: OnOverload,
     #[command(flatten)]
     pub creation: CreationFlags,
 }
 
-/// What becomes of records that arrive faster than they are written.
+/// What to do with records that arrive faster than they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOverload {
-    /// They are not read yet, so that their writer waits.
+    /// Stop reading, so that their producer waits.
     Throttle,
-    /// They are kept in files without names in the store's directory until their turn comes, as long as the disk has room.
+    /// Keep them in unnamed files in the store's directory until they can be written, as long as
+    /// the disk has space.
     Spill,
-    /// They are dropped and counted, on standard error.
+    /// Drop and count them; the count is printed on standard error.
     Discard,
 }
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("which").required(true).args(["key", "condition"])))]
 #[command(after_help = "\
-With --where, each record is judged once more when it is deleted, so one that was changed meanwhile
-and no longer meets the condition stays; the records are deleted one by one. The language of
-conditions is told by `terrane query --help`.
+With --where, records are deleted one by one. The condition is checked again at each deletion, so
+a record that was changed meanwhile and no longer meets it stays. For the language of conditions,
+see `terrane query --help`.
 
 Examples:
   terrane delete s.terrane places --key 7 8 9
@@ -315,22 +330,23 @@ pub struct DeleteArguments {
     pub store: PathBuf,
     /// Dataset to delete from.
     pub dataset: String,
-    /// Keys of the records to delete (binary keys in base64); a text that begins with a hyphen as --key=-text.
+    /// Keys of the records to delete (binary keys in base64). A text that begins with a hyphen is
+    /// written like --key=-text.
     #[arg(long, num_args = 1.., allow_negative_numbers = true, value_name = "KEY")]
     pub key: Vec<String>,
-    /// Condition: the records that meet it are deleted.
+    /// Condition of the records to delete.
     #[arg(long = "where", value_name = "EXPR")]
     pub condition: Option<String>,
 }
 
-/// Formats of answers.
+/// Formats of query results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QueryFormat {
     /// Aligned columns for people.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// As ndjson, and the explanation as JSON too.
+    /// Like ndjson, and the explanation is JSON too.
     Json,
     /// Comma-separated values.
     Csv,
@@ -338,20 +354,20 @@ pub enum QueryFormat {
     Geojson,
     /// An Arrow IPC stream.
     Arrow,
-    /// Parquet, GeoParquet where there is a geometry column.
+    /// Parquet; GeoParquet if there is a geometry column.
     Parquet,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Conditions are combined: a record has to meet all of them. Rows come in no order, but those of
---nearest by distance. In NDJSON and GeoJSON, which have no such numbers, NaN and infinities are
-null.
+A record must meet all conditions. With --nearest, rows are ordered by distance; otherwise their
+order is undefined. NaN and infinities are null in NDJSON and GeoJSON, which do not have such
+numbers.
 
-EXPR compares the key and attributes with literals: = != < <= > >=, between A and B, in (A, B),
-is null, match 'words', and, or, not, parentheses; boolean columns stand for themselves. Texts,
-dates, timestamps and base64 are in single quotes, names of columns in double quotes where they are
-no plain words. A comparison with null is neither true nor false. See docs/conditions.md.
+EXPR compares the key and attributes with literals: = != < <= > >=, between A and B, in (A, B), is
+null, match 'words', and, or, not, parentheses. A boolean column is a condition by itself. Texts,
+dates, timestamps and base64 are in single quotes. Column names that are no plain words are in
+double quotes. A comparison with null is neither true nor false. See docs/conditions.md.
 
 Examples:
   terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count
@@ -364,46 +380,46 @@ pub struct QueryArguments {
     pub store: PathBuf,
     /// Dataset to query.
     pub dataset: String,
-    /// Window that the geometry meets; with x0 > x1 it crosses the antimeridian.
+    /// Window that the geometry intersects; with x0 > x1 it crosses the antimeridian.
     #[arg(long, value_name = "x0,y0,x1,y1", allow_hyphen_values = true, value_parser = parse_window)]
     pub bbox: Option<[f64; 4]>,
-    /// Geometry that has a point in common with the record's, as WKT or GeoJSON, or @FILE with one.
+    /// Geometry that the record's intersects, as WKT or GeoJSON, or @FILE with one.
     #[arg(long, value_name = "WKT|@FILE")]
     pub intersects: Option<String>,
-    /// Geometry within which the record's lies, as WKT or GeoJSON, or @FILE with one.
+    /// Geometry that the record's lies within, as WKT or GeoJSON, or @FILE with one.
     #[arg(long, value_name = "WKT|@FILE")]
     pub within: Option<String>,
-    /// Circle that the geometry meets; R in metres, or in units of a planar dataset.
+    /// Circle that the geometry intersects; R in metres, or in units of a planar dataset.
     #[arg(long, value_name = "x,y,R", allow_hyphen_values = true, value_parser = parse_circle)]
     pub circle: Option<[f64; 3]>,
     /// Condition on the key and the attributes.
     #[arg(long = "where", value_name = "EXPR")]
     pub condition: Option<String>,
-    /// Words, each of which occurs in some column of texts, in letters of any case.
+    /// Words that the text columns must contain, each in any of them, in upper or lower case.
     #[arg(long = "match", value_name = "WORDS")]
     pub words: Option<String>,
-    /// Place: the nearest of the records that meet all conditions, nearest first.
+    /// Position: print the nearest of the records that meet all conditions, nearest first.
     #[arg(long, value_name = "x,y", allow_hyphen_values = true, value_parser = parse_place)]
     pub nearest: Option<[f64; 2]>,
-    /// How many records are the nearest.
+    /// Number of nearest records.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "nearest", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
     pub k: usize,
-    /// At most so many rows.
+    /// Maximum number of rows.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<u64>)]
     pub limit: Option<u64>,
-    /// Print the number of rows alone.
+    /// Print only the number of rows.
     #[arg(long)]
     pub count: bool,
-    /// How rows are printed [env: TERRANE_FORMAT] [default: table on a terminal, else ndjson].
+    /// Output format [env: TERRANE_FORMAT] [default: table on a terminal, else ndjson].
     #[arg(long)]
     pub format: Option<QueryFormat>,
-    /// Index to go through, `primary` for the records themselves [default: what seems cheapest].
+    /// Index to use, `primary` for the records themselves [default: the cheapest by estimate].
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
-    /// States of the dataset on which the answer may rest.
+    /// State of the dataset that the query reads.
     #[arg(long, value_name = "LEVEL", default_value = "snapshot")]
     pub isolation: IsolationLevel,
-    /// Tell on standard error how the answer was found.
+    /// Explain on standard error how the query was executed.
     #[arg(long)]
     pub explain: bool,
 }
@@ -411,10 +427,11 @@ pub struct QueryArguments {
 /// Levels of isolation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IsolationLevel {
-    /// One.
+    /// One snapshot.
     Snapshot,
-    /// The newest that the command sees, for each step anew; not for the nearest. It sees what was there when it opened the
-    /// store, so the rows are those of a snapshot; it shows which way a program's queries at this level take.
+    /// The newest committed state, at each step; not for --nearest. A command sees only the state
+    /// in which it opened the store, so its rows are those of a snapshot. Use it to see the plan
+    /// that a program's queries have at this level.
     ReadCommitted,
 }
 
@@ -427,19 +444,39 @@ pub enum ReportFormat {
     Json,
 }
 
+/// Formats of what a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InfoFormat {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+    /// Gauges in the text format of Prometheus (OpenMetrics).
+    Prometheus,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  terrane info s.terrane --format json")]
-pub struct ReportArguments {
+pub struct InfoArguments {
     /// Directory of the store.
     pub store: PathBuf,
     /// How the report is printed [env: TERRANE_FORMAT] [default: text].
+    #[arg(long)]
+    pub format: Option<InfoFormat>,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// Directory of the store.
+    pub store: PathBuf,
+    /// Format of the report [env: TERRANE_FORMAT] [default: text].
     #[arg(long)]
     pub format: Option<ReportFormat>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The exit code is 3 when damage was found and not repaired.
+The exit code is 3 if damage was found and not repaired.
 
 Examples:
   terrane check s.terrane
@@ -447,7 +484,7 @@ Examples:
 pub struct CheckArguments {
     #[command(flatten)]
     pub report: ReportArguments,
-    /// Rebuild indexes that are damaged or disagree with the records, which are what they are rebuilt from.
+    /// Rebuild indexes that are damaged or disagree with the records.
     #[arg(long)]
     pub repair: bool,
 }
@@ -461,9 +498,9 @@ pub struct CompactArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A backup has everything that was acknowledged when it was begun (of a store without a log: everything
-that its writer had flushed). Taken to the same directory again, it
-copies what is new, and adds a point; what is copied is read again and verified.
+A backup has everything that was acknowledged when it began. For a store without a log, it has
+everything that was flushed. A later backup into the same directory copies what is new and adds a
+point. Everything that is copied is read again and verified.
 
 Examples:
   terrane backup s.terrane /mnt/backups/s
@@ -471,18 +508,19 @@ Examples:
 pub struct BackupArguments {
     #[command(flatten)]
     pub report: ReportArguments,
-    /// Directory of the backup: empty, absent, or with earlier ones of the same store.
+    /// Directory of the backup: empty, absent, or with earlier backups of the same store.
     #[arg(value_name = "BACKUP")]
     pub backup: PathBuf,
-    /// Leave only so many points, the newest.
+    /// Keep only the N newest points.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
     pub keep: Option<usize>,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every page and every entry of the log is verified before the store counts as one. Without STORE, the
-points of the backup are listed, oldest first, one a line, with --format json each as an object.
+Every page and every entry of the log is verified before the store counts as restored. Without
+STORE, the points of the backup are listed, one per line, oldest first. With --format json, each
+is a JSON object.
 
 Examples:
   terrane restore /mnt/backups/s
@@ -490,12 +528,12 @@ Examples:
 pub struct RestoreArguments {
     /// Directory of the backup.
     pub backup: PathBuf,
-    /// Directory of the store to make: empty or absent.
+    /// Directory of the new store: empty or absent.
     pub store: Option<PathBuf>,
     /// Point to restore [default: the newest].
     #[arg(long, value_name = "POINT", requires = "store")]
     pub at: Option<String>,
-    /// How the report is printed [env: TERRANE_FORMAT] [default: text].
+    /// Format of the report [env: TERRANE_FORMAT] [default: text].
     #[arg(long)]
     pub format: Option<ReportFormat>,
 }

@@ -1,4 +1,4 @@
-//! `terrane backup` and `terrane restore`: copies of a store, and stores made of them again.
+//! `terrane backup` and `terrane restore`: copies of a store, and stores restored from them.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::messages::Messages;
 use crate::size::format_size;
 use crate::{environment, output, place};
 
-/// What was backed up, in words or as JSON.
+/// A backup's result, in words or as JSON.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct Taken(BackupReport);
@@ -33,7 +33,7 @@ impl fmt::Display for Taken {
     }
 }
 
-/// What was restored, in words or as JSON.
+/// A restore's result, in words or as JSON.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct Restored(RestoreReport);
@@ -74,7 +74,8 @@ pub fn take(arguments: &BackupArguments, common: &Common, messages: &Messages) -
     let report = store.backup(&arguments.backup, arguments.keep)?;
     for point in &report.points_damaged {
         messages.warn(format_args!(
-            "the manifest of the earlier point {point} is damaged, and that point cannot be restored; it goes with --keep, or when its files in {} are removed",
+            "the manifest of the earlier point {point} is damaged, so that point cannot be restored; to remove it, \
+             use --keep, or delete its files in {}",
             arguments.backup.join("points").display()
         ));
     }
@@ -85,13 +86,13 @@ pub fn restore(arguments: &RestoreArguments, common: &Common, messages: &Message
     let format = environment::report_format(arguments.format)?;
     for remnant in Store::backup_remnants(&arguments.backup)? {
         messages.warn(format_args!(
-            "{remnant} has no manifest, of a backup that did not end or was changed since; nothing is restored from it"
+            "{remnant} has no manifest: its backup was interrupted or changed since; it cannot be restored"
         ));
     }
     if let [first, more @ ..] = Store::backup_components_left(&arguments.backup)?.as_slice() {
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         messages.warn(format_args!(
-            "no point has {first}{more}, of a backup that did not end or was changed since; nothing is restored from there"
+            "no point has {first}{more}: the backup was interrupted or changed since; nothing is restored from there"
         ));
     }
     let Some(store) = &arguments.store else {

@@ -1,4 +1,4 @@
-//! `terrane check`: verification of a whole store, and the repair of what can be rebuilt.
+//! `terrane check`: verifies a whole store, and repairs what can be rebuilt.
 
 use std::fmt;
 
@@ -29,13 +29,13 @@ pub fn run(arguments: &CheckArguments, common: &Common, messages: &Messages) -> 
     let format = environment::report_format(arguments.report.format)?;
     let store = place::open_to_check(&arguments.report.store, common, arguments.repair)?;
     let report = Report { check: store.check(arguments.repair)?, torn_tail: store.info()?.torn_tail };
-    // Neither a failure to close the store nor one to tell of what was found changes what that is.
+    // A failure to close the store or to print does not change the result.
     let closed = place::close(store, messages);
-    let told = closed.and(output::print_report(format, &report));
-    match (report.check.is_clean(), told) {
-        (true, told) => told,
+    let printed = closed.and(output::print_report(format, &report));
+    match (report.check.is_clean(), printed) {
+        (true, printed) => printed,
         (false, Err(failure)) => Err(failure.with_exit_code(Failure::CORRUPTION)),
-        // The report has said it all.
+        // The report has said everything already.
         (false, Ok(())) => Err(Failure::silent(Failure::CORRUPTION)),
     }
 }

@@ -1,4 +1,4 @@
-//! `terrane compact`: all components of every index into one.
+//! `terrane compact`: merges all components of each index into one.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::{environment, output, place};
 #[derive(Debug, Serialize)]
 struct Report {
     components_before: u64,
-    /// Bytes of memory components that were flushed first.
+    /// Bytes of memory components that were flushed before.
     memory_bytes_before: u64,
     components: u64,
     bytes_before: u64,

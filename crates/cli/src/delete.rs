@@ -1,4 +1,4 @@
-//! `terrane delete`: records by key, or those that meet a condition.
+//! `terrane delete`: deletes records by key or by a condition.
 
 use std::collections::HashSet;
 
@@ -23,13 +23,13 @@ pub fn run(arguments: &DeleteArguments, common: &Common, messages: &Messages) ->
     output::print_line(deleted)
 }
 
-/// Deletes what meets a condition, and says how much that was.
+/// Deletes the records that meet a condition; returns their number.
 fn delete_where(dataset: &Dataset, condition: &Condition) -> Result<String, Failure> {
     let deleted = dataset.delete_where(condition, &[])?;
     Ok(format!("deleted {}", counted(deleted, "record", "records")))
 }
 
-/// Deletes the records with these keys, and says of how many there were some.
+/// Deletes the records with these keys; returns the number of keys that had one.
 fn delete_keys(dataset: &Dataset, keys: &[String], messages: &Messages) -> Result<String, Failure> {
     let key_type = dataset.schema().key.key_type;
     // All keys are read before the first record is deleted.
@@ -38,7 +38,7 @@ fn delete_keys(dataset: &Dataset, keys: &[String], messages: &Messages) -> Resul
         .map(|text| Key::parse(key_type, text))
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| Failure::usage(format!("--key: {error}")))?;
-    // A record that was deleted as it was asked for once is not missing the second time.
+    // A key that is given twice is not missing the second time.
     let mut asked = HashSet::new();
     keys.retain(|key| asked.insert(key.clone()));
     let mut deleted = 0;

@@ -1,4 +1,4 @@
-//! `terrane drop`: a dataset goes with all that it has.
+//! `terrane drop`: drops a dataset with everything that belongs to it.
 
 use crate::args::{Common, DropArguments};
 use crate::failure::Failure;

@@ -1,11 +1,11 @@
-//! How a command ends when it does not succeed: an exit code and what is said about it.
+//! The failure of a command: an exit code and a message.
 
 use std::fmt;
 use std::io;
 
 use terrane_formats::{FormatError, WriteError};
 
-/// The end of a command that did not succeed.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     exit_code: u8,
@@ -13,9 +13,9 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something failed that neither the call nor the data is to blame for.
+    /// Any failure that neither the call nor the data causes.
     pub const FAILURE: u8 = 1;
-    /// The call is wrong.
+    /// Wrong usage.
     pub const USAGE: u8 = 2;
     /// The store is damaged.
     pub const CORRUPTION: u8 = 3;
@@ -27,7 +27,7 @@ impl Failure {
         Self { exit_code, message: Some(message.into()) }
     }
 
-    /// A wrong call.
+    /// Wrong usage.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Self::USAGE, message)
     }
@@ -37,12 +37,12 @@ impl Failure {
         Self::new(Self::REFUSED, message)
     }
 
-    /// An exit code after everything has been said already.
+    /// An exit code after the message has been printed already.
     pub fn silent(exit_code: u8) -> Self {
         Self { exit_code, message: None }
     }
 
-    /// An input or output that failed, with what was being done.
+    /// A failed input or output, with the operation.
     pub fn io(action: impl fmt::Display, error: &io::Error) -> Self {
         let exit_code = match error.kind() {
             io::ErrorKind::NotFound => Self::USAGE,
@@ -51,7 +51,7 @@ impl Failure {
         Self::new(exit_code, format!("cannot {action}: {error}"))
     }
 
-    /// Standard output failed. A reader that has gone away has what it wanted.
+    /// Standard output failed. That its reader has closed it is no failure.
     pub fn stdout(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::silent(0),
@@ -59,7 +59,7 @@ impl Failure {
         }
     }
 
-    /// The same failure where something else decides how the command ends.
+    /// The same message for a command whose result is decided elsewhere.
     pub fn with_exit_code(self, exit_code: u8) -> Self {
         Self { exit_code, ..self }
     }
@@ -69,18 +69,18 @@ impl Failure {
         self.exit_code
     }
 
-    /// What is to be said, unless it has been said.
+    /// The message, unless it has been printed.
     pub fn message(&self) -> Option<&str> {
         self.message.as_deref()
     }
 
-    /// The same failure with what comes of it behind its message.
+    /// The same failure with a consequence after its message.
     pub fn followed_by(mut self, consequence: &str) -> Self {
         self.message = self.message.map(|message| format!("{message}; {consequence}"));
         self
     }
 
-    /// The same failure with where it happened before its message.
+    /// The same failure with its location before its message.
     pub fn within(mut self, place: impl fmt::Display) -> Self {
         self.message = self.message.map(|message| format!("{place}: {message}"));
         self
@@ -100,7 +100,7 @@ impl From<FormatError> for Failure {
             FormatError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Self::USAGE,
             FormatError::Io { .. } => Self::FAILURE,
             FormatError::Usage { .. } => Self::USAGE,
-            // A broken input is refused data; corruption is a word for stores.
+            // A broken input counts as refused data; corruption is about stores.
             _ => Self::REFUSED,
         };
         Self::new(exit_code, error.to_string())

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::flag;
 
-/// Has a write beyond the limit fail as on a full disk, where the signal would end the process without a word.
+/// Makes a write beyond the limit fail as on a full disk. By default, a signal would end the
+/// process silently.
 pub fn report_limit() {
-    // Where it cannot be had, the process ends as others do.
+    // If this fails, the signal ends the process.
     let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }

@@ -1,8 +1,8 @@
-//! `terrane import`: files into a dataset, all of their records or none.
+//! `terrane import`: imports files into a dataset, all of their records or none.
 //!
-//! A file that cannot be taken is noticed before a store is created for it, where it is the
-//! first; a store that was created for an import that fails is taken away again. Where its creation fails half way,
-//! as on a full disk, an empty store is left.
+//! If the first file cannot be read, no store is created. A store that was created for a failed
+//! import is removed again. If its creation fails half way, as on a full disk, an empty store is
+//! left.
 
 mod destination;
 mod numbers;
@@ -68,10 +68,10 @@ pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) ->
     Ok(())
 }
 
-/// Hands the batches of a file to `take` while the next one is read, until one fails.
+/// Passes the batches of a file to `take` while the next one is read, until one fails.
 fn each_batch(file: &mut Source, mut take: impl FnMut(Batch) -> Result<(), Failure>) -> Result<(), Failure> {
     thread::scope(|scope| {
-        // One batch is taken and one is read, whatever each side's pace.
+        // One batch is in `take` while one is read. Neither side runs further ahead.
         let (sender, batches) = mpsc::sync_channel(0);
         scope.spawn(move || {
             loop {
@@ -82,7 +82,7 @@ fn each_batch(file: &mut Source, mut take: impl FnMut(Batch) -> Result<(), Failu
                 }
             }
         });
-        // A reader that sends nothing more has panicked, which the scope passes on.
+        // A reader that stops without an end has panicked. The scope passes the panic on.
         while let Ok(Some(batch)) = batches.recv() {
             take(batch?)?;
         }
@@ -90,7 +90,7 @@ fn each_batch(file: &mut Source, mut take: impl FnMut(Batch) -> Result<(), Failu
     })
 }
 
-/// An import under way.
+/// An import in progress.
 struct Import<'a> {
     arguments: &'a ImportArguments,
     common: &'a Common,
@@ -98,7 +98,7 @@ struct Import<'a> {
     inputs: &'a Inputs,
     rejects: Rejects,
     validity: Validity,
-    /// The key column of a new dataset, where no flag named it.
+    /// The key column of a new dataset, if it was guessed.
     guessed_key: Option<String>,
     taken: u64,
     refused: u64,
@@ -112,7 +112,7 @@ impl Import<'_> {
         let existing = match store.dataset(&arguments.dataset) {
             Ok(dataset) => {
                 place::check_partitions(arguments.creation.partitions, &dataset)?;
-                // What goes does not tell how files are read.
+                // Replaced records do not tell how files are read.
                 (mode != ImportMode::Replace).then(|| dataset.snapshot())
             }
             Err(terrane::Error::UnknownDataset { .. }) => None,
@@ -139,7 +139,7 @@ impl Import<'_> {
         let positions = self.read_files(files, &mut importer)?;
         source::check_demanded_columns(arguments, importer.schema())?;
         self.check_any_taken()?;
-        // Of an upsert, a key that is refused is one that came twice.
+        // In an upsert, a refused key is one that occurs twice in the files.
         let refusing = existing.filter(|_| mode != ImportMode::Upsert);
         self.finish(importer, &positions, refusing.as_ref())?;
         self.rejects.describe(self.messages);
@@ -150,10 +150,10 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// The schema of a new dataset, whose columns are those of all files. Key and geometry are where the first file has
-    /// them.
+    /// The schema of a new dataset, with the columns of all files. Key and geometry are those of
+    /// the first file.
     fn new_schema(&mut self, first: Source, union: &mut Union) -> Result<Schema, Failure> {
-        // The warnings of a file may say why it cannot be taken.
+        // The warnings of a file may explain why it is refused.
         let mut schema = source::schema_of(self.arguments, &first).inspect_err(|_| self.warn(&first))?;
         let bare = Schema { columns: Vec::new(), ..schema.clone() };
         union.add(first);
@@ -175,7 +175,7 @@ impl Import<'_> {
         }
     }
 
-    /// Hands the rows of all files to the importer.
+    /// Passes the rows of all files to the importer.
     fn read_files(&mut self, mut files: Union, importer: &mut Importer) -> Result<Positions, Failure> {
         let mut positions = Positions::new(place::working_memory(self.common) / 8);
         for (number, path) in self.arguments.files.iter().enumerate() {
@@ -211,7 +211,7 @@ impl Import<'_> {
             let refused = importer.push(&batch.batch).map_err(|error| Self::failure(Some(path), error))?;
             positions.push(&batch.rows);
             self.taken += (batch.rows.len() - refused.len()) as u64;
-            self.validity.look(path, &batch, &geometry);
+            self.validity.check(path, &batch, &geometry);
             self.refuse_rows(input, &batch, refused)?;
             bar.inc((batch.rows.len() + batch.rejected.len()) as u64);
             Ok(())
@@ -223,7 +223,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Brings columns of floats to the integers of the dataset, or these to floats where others come.
+    /// Converts columns of floats to the integers of the dataset, or widens those to float64 if the
+    /// file has other numbers.
     fn fit_numbers(&mut self, path: &Path, batch: &mut Batch, importer: &mut Importer) -> Result<(), Failure> {
         let (fitting, others) = numbers::fitted(&batch.batch, importer.schema())
             .map_err(|error| Failure::new(Failure::FAILURE, format!("{}: {error}", path.display())))?;
@@ -231,14 +232,15 @@ impl Import<'_> {
         for name in others {
             importer.widen_column(&name).map_err(|error| Self::failure(Some(path), error))?;
             self.messages.info(format_args!(
-                "{}: column {name:?} becomes float64 with this import, as it has numbers that are no int64",
+                "{}: column {name:?} becomes float64 with this import, since the file has numbers that int64 cannot \
+                 hold",
                 path.display()
             ));
         }
         Ok(())
     }
 
-    /// Puts the refused rows of a batch aside, or ends the import at the first of them.
+    /// Writes the refused rows of a batch to the rejects, or ends the import at the first of them.
     fn refuse_rows(&mut self, input: (usize, &Path), batch: &Batch, refused: Vec<RefusedRow>) -> Result<(), Failure> {
         let mut refusals: Vec<Refusal> = batch.rejected.iter().map(Refusal::by_reader).collect();
         refusals.extend(refused.into_iter().map(|row| Refusal::by_store(batch, row)));
@@ -246,7 +248,7 @@ impl Import<'_> {
         refusals.iter().try_for_each(|refusal| self.refuse(Some(input), refusal))
     }
 
-    /// Refuses a row of an input, by the input's number, or of one that is not known.
+    /// Refuses a row of an input, given by its number, or of an unknown one.
     fn refuse(&mut self, input: Option<(usize, &Path)>, refusal: &Refusal) -> Result<(), Failure> {
         self.refused += 1;
         if self.arguments.on_invalid == OnInvalid::Skip {
@@ -254,20 +256,23 @@ impl Import<'_> {
         }
         let guess = match &self.guessed_key {
             Some(key) if refusal.is_duplicate || refusal.lacks(key) => {
-                format!(
-                    "; that column {key:?} is the key was a guess: name another with --key, or number the rows with --key ''"
-                )
+                // An upsert needs keys.
+                let other = match self.arguments.mode.get() {
+                    ImportMode::Upsert => "",
+                    _ => ", or number the rows with --key ''",
+                };
+                format!("; the key column {key:?} was a guess: name another with --key{other}")
             }
             _ => String::new(),
         };
         Err(Failure::refused(format!(
-            "nothing was imported: {}{guess} (--on-invalid skip puts such rows aside)",
+            "nothing was imported: {}{guess} (--on-invalid skip writes such rows to a file of rejects)",
             refusal.describe(input.map(|(_, path)| path))
         )))
     }
 
-    /// Makes the records durable, all at once. Keys that occur twice are found out here; the rejects
-    /// are complete before the records count.
+    /// Commits all records at once. Duplicate keys are found here. The rejects are complete before
+    /// the commit.
     fn finish(
         &mut self,
         importer: Importer,
@@ -301,7 +306,8 @@ impl Import<'_> {
         }
     }
 
-    /// Of an error that ends the import. A refusal is of the whole then, also where `--on-invalid` is `skip`.
+    /// The failure for an error that ends the import. It concerns the whole import then, even if
+    /// `--on-invalid` is `skip`.
     fn failure(path: Option<&Path>, error: terrane::Error) -> Failure {
         let is_refusal = error.is_refusal();
         let mut failure = Failure::from(error);
@@ -311,7 +317,7 @@ impl Import<'_> {
         if is_refusal { failure.within("nothing was imported") } else { failure }
     }
 
-    /// An import of which nothing is left is a failure.
+    /// An import without any valid row is a failure.
     fn check_any_taken(&mut self) -> Result<(), Failure> {
         if self.taken > 0 || self.refused == 0 {
             return Ok(());

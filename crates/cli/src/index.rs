@@ -1,4 +1,4 @@
-//! `terrane index`: creating and dropping indexes.
+//! `terrane index`: creates and drops indexes.
 
 use terrane::{IndexInfo, IndexOptions, StopWords, StoreInfo, counted};
 
@@ -35,7 +35,7 @@ pub fn run(arguments: &IndexArguments, common: &Common, messages: &Messages) -> 
     output::print_line(said)
 }
 
-/// Words with commas between them, or a file that has such on its lines.
+/// Words separated by commas, or a file with such words on its lines.
 fn parse_stop_words(text: &str) -> Result<StopWords, Failure> {
     const FLAG: &str = "--stop-words";
     let (from, text) = match text.strip_prefix('@') {

@@ -1,11 +1,18 @@
-//! `terrane info`: what a store holds.
+//! `terrane info`: prints what a store holds.
 
-use crate::args::{Common, ReportArguments};
+mod prometheus;
+
+use crate::args::{Common, InfoArguments, InfoFormat, ReportFormat};
 use crate::failure::Failure;
 use crate::{environment, output, place};
 
-pub fn run(arguments: &ReportArguments, common: &Common) -> Result<(), Failure> {
-    let format = environment::report_format(arguments.format)?;
+pub fn run(arguments: &InfoArguments, common: &Common) -> Result<(), Failure> {
+    let format = environment::info_format(arguments.format)?;
     let store = place::open_to_read(&arguments.store, common)?;
-    output::print_report(format, &store.info()?)
+    let info = store.info()?;
+    match format {
+        InfoFormat::Text => output::print_report(ReportFormat::Text, &info),
+        InfoFormat::Json => output::print_report(ReportFormat::Json, &info),
+        InfoFormat::Prometheus => output::print_text(&prometheus::encode(&info)?),
+    }
 }

@@ -1,7 +1,7 @@
-//! `terrane insert`: records from standard input, each acknowledged by its key.
+//! `terrane insert`: inserts records from standard input and acknowledges each by its key.
 //!
-//! What has arrived is written as one batch, with one sync, before more is waited for: a lone
-//! producer gets its key at once, and a fast one shares syncs.
+//! All records that have arrived are written as one batch, with one sync. A lone producer therefore
+//! gets its key at once, and a fast one shares syncs.
 
 mod atomic;
 mod backlog;
@@ -33,8 +33,8 @@ use crate::messages::Messages;
 use crate::place::{self, StorePlace};
 use crate::reading::check_reading;
 
-use atomic::Together;
-use backlog::{Backlog, Excess};
+use atomic::AtomicRows;
+use backlog::{Backlog, Overflow};
 use follow::Follow;
 use lines::{Arrivals, Line, Lines};
 use mark::LastBytes;
@@ -42,11 +42,11 @@ use row::{Reading, Row};
 use source::{Place, Source};
 use stop::{Input, Stop};
 
-/// Records that are written with one sync, at most.
+/// Most records that are written with one sync.
 const BATCH_LINES_MAX: usize = 1000;
-/// Time between two messages of how many records were discarded.
+/// Time between two messages on the number of discarded records.
 const DISCARDS_PAUSE: Duration = Duration::from_secs(1);
-/// Part of the working memory that lines may take that wait for their turn.
+/// Share of the working memory for lines that wait to be written.
 const BACKLOG_SHARE: usize = 8;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
@@ -57,7 +57,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let stop = Stop::listen().map_err(|error| Failure::io("listen for signals", &error))?;
     let store = place.open(arguments.creation.durability, common, messages)?;
     let mut insertion = Insertion::new(arguments, source, &store, messages)?;
-    insertion.together = arguments.atomic.then(|| Together::new(place::decoding_memory(common)));
+    insertion.atomic_rows = arguments.atomic.then(|| AtomicRows::new(place::decoding_memory(common)));
     let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
     for notice in insertion.reading.records.notices() {
         messages.warn(notice);
@@ -68,7 +68,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     drop((insertion.dataset, insertion.source));
     if let Err(failure) = outcome {
         match store.durability() {
-            // What was acknowledged may be in memory alone.
+            // Acknowledged records may be in memory only.
             Durability::None => {
                 if let Err(lost) = place.close(store, messages) {
                     messages.error(lost.message().unwrap_or_default());
@@ -81,13 +81,13 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     place.close(store, messages)?;
     messages.info(format_args!("inserted {} into {}", counted(inserted, "record", "records"), arguments.dataset));
     if is_missing {
-        messages.warn(format_args!("there is no dataset {} yet: no record has shown what it holds", arguments.dataset));
+        messages.warn(format_args!("dataset {} was not created: there was no valid record", arguments.dataset));
     }
     if let Some((name, position)) = feed {
-        messages.info(format_args!("feed {name:?} goes on from position {position}"));
+        messages.info(format_args!("feed {name:?} continues at position {position}"));
     }
     if repeated > 0 {
-        messages.info(format_args!("passed {} that had been read before", counted(repeated, "record", "records")));
+        messages.info(format_args!("skipped {} that had been read before", counted(repeated, "record", "records")));
     }
     if discarded > 0 {
         let discarded = counted(discarded, "record was discarded", "records were discarded");
@@ -99,7 +99,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     match stop.signal() {
         Some((name, exit_code)) => {
             messages.warn(match keeps_position {
-                true => format!("stopped by {name}; started again, the feed goes on behind what is stored"),
+                true => format!("stopped by {name}; started again, the feed continues behind the last stored record"),
                 false => format!("stopped by {name}; records whose keys were not printed are not inserted"),
             });
             Err(Failure::silent(exit_code))
@@ -109,28 +109,28 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     }
 }
 
-/// The records of one standard input on their way into a dataset.
+/// The state of inserting one input into a dataset.
 struct Insertion<'a> {
     arguments: &'a InsertArguments,
     messages: &'a Messages,
     store: &'a Store,
     reading: Reading,
-    /// `None` until the first valid record shows what the dataset is like.
+    /// `None` until the first valid record shows the schema.
     dataset: Option<Dataset>,
-    /// Where the records come from, if it is kept how far that has been read.
+    /// The source of the records, if its position is kept.
     source: Option<Source>,
     /// Rows of the dataset's schema that are not written yet.
     pending: Vec<Row>,
-    /// Those that are to be inserted together, if all are.
-    together: Option<Together>,
+    /// The rows of the transaction, with `--atomic`.
+    atomic_rows: Option<AtomicRows>,
     foreign: ForeignMembers,
-    /// What was said of how the values of attributes are read.
+    /// Notices so far on how the values of attributes are read.
     noticed: HashSet<(String, &'static str)>,
     inserted: u64,
     refused: u64,
-    /// Records that were read before.
+    /// Records that were read in an earlier run.
     repeated: u64,
-    /// Records that came too fast.
+    /// Records that were dropped because they arrived too fast.
     discarded: u64,
 }
 
@@ -151,7 +151,7 @@ impl<'a> Insertion<'a> {
             && dataset.schema().system != CoordinateSystem::Planar
         {
             return Err(Failure::usage(format!(
-                "dataset {:?} holds longitude and latitude; leave --planar out, or insert into another dataset",
+                "dataset {:?} holds longitude and latitude; omit --planar, or insert into another dataset",
                 arguments.dataset
             )));
         }
@@ -178,7 +178,7 @@ impl<'a> Insertion<'a> {
             reading,
             dataset,
             pending: Vec::new(),
-            together: None,
+            atomic_rows: None,
             foreign: ForeignMembers::default(),
             noticed: HashSet::new(),
             inserted: 0,
@@ -188,8 +188,8 @@ impl<'a> Insertion<'a> {
         })
     }
 
-    /// Inserts what arrives, until the input ends or somebody asks to stop. Of what arrives too fast, some bytes
-    /// are kept in memory.
+    /// Inserts records as they arrive, until the input ends or a signal comes. Some bytes of
+    /// waiting lines are kept in memory.
     fn run(&mut self, stop: &Stop, backlog_bytes: usize) -> Result<(), Failure> {
         if self.arguments.follow.is_none() {
             let input = Input::new(stop).map_err(|error| self.cannot_read(&error))?;
@@ -203,13 +203,13 @@ impl<'a> Insertion<'a> {
             if stop.signal().is_some() {
                 return self.source.as_mut().map_or(Ok(()), Source::mark);
             }
-            self.messages.info(format_args!("{name} was replaced; all that it held has been read"));
+            self.messages.info(format_args!("{name} was replaced; its old content has been read to the end"));
             self.source.as_mut().map_or(Ok(()), Source::follow)?;
         }
         Ok(())
     }
 
-    /// The file that is followed, and what was read last of it.
+    /// The followed file, and what was read last of it.
     fn followed(&self) -> Option<(Arc<Follow>, LastBytes)> {
         let source = self.source.as_ref()?;
         Some((source.file()?.clone(), source.last().clone()))
@@ -229,19 +229,19 @@ impl<'a> Insertion<'a> {
         stop: &Stop,
         backlog_bytes: usize,
     ) -> Result<(), Failure> {
-        let excess = match self.arguments.on_overload {
+        let overflow = match self.arguments.on_overload {
             OnOverload::Throttle => return self.insert_arrivals(&mut lines, stop),
-            OnOverload::Discard => Excess::Discard,
-            OnOverload::Spill => Excess::spill(&self.arguments.store).map_err(|error| {
+            OnOverload::Discard => Overflow::Discard,
+            OnOverload::Spill => Overflow::spill(&self.arguments.store).map_err(|error| {
                 Failure::io(format_args!("make a file in {}", self.arguments.store.display()), &error)
             })?,
         };
-        let (backlog, discarded_before) = (Backlog::new(backlog_bytes, excess), self.discarded);
+        let (backlog, discarded_before) = (Backlog::new(backlog_bytes, overflow), self.discarded);
         let outcome = thread::scope(|scope| {
             scope.spawn(|| backlog.fill(&mut lines, BATCH_LINES_MAX));
-            // Also where writing fails, the thread that reads ends.
+            // The reading thread ends even if writing fails.
             let _end = backlog.end_with(stop);
-            // Told also while nothing arrives: who is killed cannot tell at the end.
+            // Printed now and then too: a killed process cannot print it at the end.
             let (_ended, is_ended) = mpsc::channel::<()>();
             let (messages, backlog) = (self.messages, &backlog);
             scope.spawn(move || tell_discarded(messages, &is_ended, || discarded_before + backlog.discarded()));
@@ -276,8 +276,8 @@ impl<'a> Insertion<'a> {
         }
     }
 
-    /// Makes a row of a line, for which the dataset is created or changed if need be; or says
-    /// why the line is refused.
+    /// Converts a line to a row. Creates or changes the dataset if needed. Returns the reason if
+    /// the line is refused.
     fn take(&mut self, line: Line) -> Result<Result<(), String>, Failure> {
         let text = match line.text {
             Ok(text) => text,
@@ -287,7 +287,7 @@ impl<'a> Insertion<'a> {
             Ok(record) => record,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        // What is long is kept once.
+        // Long values are stored once.
         let bytes = text.len();
         drop(text);
         let position = match self.source.as_mut().map(|source| source.place(line.end, &record)) {
@@ -302,7 +302,7 @@ impl<'a> Insertion<'a> {
         if self.foreign.note(&record.foreign) {
             self.messages.warn(format_args!("{} {}: {}", self.unit(), line.number, self.foreign));
         }
-        let schema = match (self.together.as_ref().and_then(Together::schema), &self.dataset) {
+        let schema = match (self.atomic_rows.as_ref().and_then(AtomicRows::schema), &self.dataset) {
             (Some(schema), _) => schema.clone(),
             (None, Some(dataset)) => dataset.schema(),
             (None, None) => match first::schema_of(&mut record, self.arguments.planar, &self.reading) {
@@ -320,8 +320,8 @@ impl<'a> Insertion<'a> {
                 self.messages.warn(format_args!("{} {}: column {name:?}: {notice}", self.unit(), line.number));
             }
         }
-        if let Some(together) = &mut self.together {
-            return together.add(row, &schema, bytes);
+        if let Some(atomic_rows) = &mut self.atomic_rows {
+            return atomic_rows.add(row, &schema, bytes);
         }
         if (self.dataset.is_none() || row.changes_schema())
             && let Err(reason) = self.prepare_for(&row, &schema)?
@@ -332,10 +332,10 @@ impl<'a> Insertion<'a> {
         Ok(Ok(()))
     }
 
-    /// Creates the dataset, or gives it what a row calls for, unless the row is refused anyway:
-    /// a change of the schema is durable at once.
+    /// Creates the dataset or changes its schema as a row requires. A change of the schema is
+    /// durable at once, so a row that is refused anyway causes none.
     fn prepare_for(&mut self, row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure> {
-        // Rows that were made for the schema as it is come first.
+        // Rows of the current schema are written first.
         self.write()?;
         if let Err(reason) = check_fits(row, &row.schema_after(schema))? {
             return Ok(Err(reason));
@@ -351,7 +351,7 @@ impl<'a> Insertion<'a> {
         {
             return Ok(Err(reason_of(&terrane::Error::DuplicateKey { key: key.clone() })));
         }
-        // What may be refused comes before what is not.
+        // Operations that may fail precede those that cannot.
         let widened = row.widened.iter().try_for_each(|name| dataset.widen_column(name));
         let changed = widened.and_then(|()| row.added.iter().try_for_each(|column| dataset.add_column(column.clone())));
         match changed {
@@ -369,12 +369,12 @@ impl<'a> Insertion<'a> {
         Ok(dataset)
     }
 
-    /// Inserts the records that waited for this, unless one was refused or the input did not end.
+    /// Inserts the collected records, unless one was refused or the input did not end.
     fn insert_together(&mut self, stop: &Stop) -> Result<(), Failure> {
-        let Some(together) = self.together.take().filter(|_| stop.signal().is_none()) else { return Ok(()) };
+        let Some(atomic_rows) = self.atomic_rows.take().filter(|_| stop.signal().is_none()) else { return Ok(()) };
         if self.refused == 0 {
             let before = self.dataset.as_ref().map(Dataset::schema);
-            let inserted = together.insert(self.dataset.as_ref(), self.on_conflict(), |schema| self.create(schema));
+            let inserted = atomic_rows.insert(self.dataset.as_ref(), self.on_conflict(), |schema| self.create(schema));
             match inserted.inspect_err(|_| self.take_back(before.as_deref()))? {
                 Ok(keys) => {
                     self.inserted = keys.len() as u64;
@@ -383,25 +383,25 @@ impl<'a> Insertion<'a> {
                 Err(refusals) => refusals.into_iter().for_each(|(line, reason)| self.refuse(line, reason)),
             }
         }
-        self.messages.warn("nothing is inserted, as --atomic inserts all records or none");
+        self.messages.warn("nothing was inserted, since --atomic inserts all records or none");
         Ok(())
     }
 
-    /// Gives the dataset the columns again that it had before a commit failed.
+    /// Restores the columns that the dataset had before a failed commit.
     fn take_back(&self, before: Option<&Schema>) {
         let name = &self.arguments.dataset;
         let Ok(dataset) = self.store.dataset(name) else { return };
         let Some(before) = before else {
-            return self.messages.warn(format_args!("the dataset {name:?} was created and stays, without records"));
+            return self.messages.warn(format_args!("dataset {name:?} was created and remains, without records"));
         };
         for column in &dataset.schema().columns {
             let column_name = &column.name;
             match before.column(column_name) {
                 Some(old) if old.column_type == column.column_type => {}
-                Some(_) => self.messages.warn(format_args!("column {column_name:?} has become float64 and stays so")),
+                Some(_) => self.messages.warn(format_args!("column {column_name:?} has become float64 and remains so")),
                 None => dataset.drop_column(column_name).unwrap_or_else(|error| {
                     self.messages
-                        .warn(format_args!("column {column_name:?} was added and stays, without values: {error}"));
+                        .warn(format_args!("column {column_name:?} was added and remains, without values: {error}"));
                 }),
             }
         }
@@ -419,7 +419,7 @@ impl<'a> Insertion<'a> {
         };
         let (on_conflict, schema) = (self.on_conflict(), dataset.schema());
         while let Some(first) = rows.first() {
-            // A batch brings keys for all of its rows or for none.
+            // In a batch, all rows bring keys or none does.
             let has_keys = first.key.is_some();
             let count = rows.iter().take_while(|row| row.key.is_some() == has_keys).count();
             let batch = batch::of_rows(&rows[..count], &schema)?;
@@ -430,7 +430,7 @@ impl<'a> Insertion<'a> {
                 Some(source) => source.write(&batch, &positions, on_conflict, &mut outcome),
                 None => dataset.write_batch_into(&batch, on_conflict, &mut outcome).map_err(Failure::from),
             };
-            // Also where a row failed, as on a full disk: the rows before it are durable.
+            // If a row failed, as on a full disk, the rows before it are durable all the same.
             self.inserted += outcome.keys.len() as u64;
             print_keys(&outcome.keys, self.inserted)?;
             for refused in outcome.refused {
@@ -446,7 +446,7 @@ impl<'a> Insertion<'a> {
         self.messages.error(format_args!("{} {line}: {reason}", self.unit()));
     }
 
-    /// What lines are numbered by.
+    /// The unit by which lines are numbered.
     fn unit(&self) -> &'static str {
         match self.arguments.follow {
             Some(_) => "byte",
@@ -455,7 +455,7 @@ impl<'a> Insertion<'a> {
     }
 }
 
-/// Whether a dataset of this schema would take the row.
+/// Whether a dataset of this schema would accept the row.
 fn check_fits(row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure> {
     if let Err(error) = schema.validate() {
         return Ok(Err(error.to_string()));
@@ -466,13 +466,14 @@ fn check_fits(row: &Row, schema: &Schema) -> Result<Result<(), String>, Failure>
     Ok(encoded.map(|_| ()).map_err(|error| terrane::Error::from(error).to_string()))
 }
 
-/// Tells now and then how many records were dropped so far, until the other end of the channel is.
+/// Prints now and then how many records were dropped so far, until the other end of the channel is
+/// dropped.
 fn tell_discarded(messages: &Messages, is_ended: &mpsc::Receiver<()>, discarded: impl Fn() -> u64) {
-    let mut told = discarded();
+    let mut reported = discarded();
     while let Err(RecvTimeoutError::Timeout) = is_ended.recv_timeout(DISCARDS_PAUSE) {
         let so_far = discarded();
-        if so_far > told {
-            told = so_far;
+        if so_far > reported {
+            reported = so_far;
             let so_far = counted(so_far, "record was discarded", "records were discarded");
             messages.warn(format_args!("{so_far} so far, as they arrive faster than they can be written"));
         }
@@ -488,12 +489,12 @@ fn reason_of(error: &terrane::Error) -> String {
     }
 }
 
-/// Prints keys as JSON scalars, one a line. Whoever sees one can rely on its record.
+/// Prints keys as JSON scalars, one per line. A printed key means that its record is stored.
 fn print_keys(keys: &[terrane::Key], inserted: u64) -> Result<(), Failure> {
     let mut output = BufWriter::new(io::stdout().lock());
     let printed = keys.iter().try_for_each(|key| writeln!(output, "{key}")).and_then(|()| output.flush());
     printed.map_err(|error| match error.kind() {
-        // Unlike the rows of a query, records that are not read from standard input are lost.
+        // Unlike rows of a query, records that are not read from standard input would be lost.
         io::ErrorKind::BrokenPipe => Failure::new(
             Failure::FAILURE,
             format!(

@@ -1,4 +1,4 @@
-//! `terrane join`: the pairs of records of two datasets, or of one, that lie near each other.
+//! `terrane join`: prints pairs of nearby records of two datasets, or of one.
 
 use terrane::{Join, JoinExplanation, JoinOn, JoinPairs, Query, Snapshot};
 use terrane_formats::Writer;

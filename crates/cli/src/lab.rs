@@ -1,4 +1,4 @@
-//! `terrane lab`: hands over to `terrane-lab`.
+//! `terrane lab`: runs `terrane-lab`.
 
 use std::env;
 use std::io;
@@ -11,14 +11,14 @@ use crate::failure::Failure;
 
 const NAME: &str = "terrane-lab";
 
-/// The laboratory beside this binary, else its bare name, which is looked for on the PATH.
+/// The laboratory beside this binary, else its bare name, which is searched on the PATH.
 fn program() -> PathBuf {
     let beside = env::current_exe().ok().map(|binary| binary.with_file_name(NAME)).filter(|path| path.is_file());
     beside.unwrap_or_else(|| PathBuf::from(NAME))
 }
 
 pub fn run(arguments: &LabArguments) -> Result<(), Failure> {
-    // Only comes back if it fails.
+    // Returns only on failure.
     let error = Command::new(program()).args(&arguments.arguments).exec();
     Err(match error.kind() {
         io::ErrorKind::NotFound => Failure::usage(format!(

@@ -1,7 +1,7 @@
 //! `terrane`: the command line of the Terrane spatial database.
 //!
-//! Data goes to standard output; messages and progress go to standard error. Exit codes: 0 success, 1 failure,
-//! 2 usage, 3 corruption found, 4 store locked, 5 data refused.
+//! Results go to standard output, messages and progress to standard error. Exit codes: 0 success, 1
+//! failure, 2 usage, 3 corruption found, 4 store locked, 5 data refused.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +42,7 @@ fn main() -> ExitCode {
     let cli = match Cli::from_command_line() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are answers and go to standard output; a reader that has gone
-            // away is no failure.
+            // Help and version go to standard output. A reader that has closed it is no failure.
             let repeats_control = || std::env::args_os().any(|text| messages::has_control(&text.to_string_lossy()));
             let _ = match error.use_stderr() && repeats_control() {
                 true => write!(io::stderr(), "{}", messages::escaped(&error)),

@@ -1,4 +1,4 @@
-//! What people are told while a command works: on standard error, never on standard output.
+//! Messages for people, on standard error and never on standard output.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -7,16 +7,16 @@ use std::path::Path;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How much is told.
+/// Levels of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum LogLevel {
-    /// Only what ends the command.
+    /// Only the error that ends the command.
     Error,
-    /// Also what may be wrong.
+    /// Also warnings.
     Warn,
-    /// Also what was done.
+    /// Also results of the command.
     Info,
-    /// Also how it was done.
+    /// Also details of the execution.
     Debug,
 }
 
@@ -35,17 +35,17 @@ const RED: &str = "\x1b[1;31m";
 const YELLOW: &str = "\x1b[1;33m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Whether a text has characters that a terminal would obey.
+/// Whether a text has characters that a terminal would interpret.
 pub fn has_control(text: &str) -> bool {
     text.contains(is_control)
 }
 
-/// Ends of lines are those of the message; whatever else a terminal would obey comes from names and values.
+/// Line ends belong to the message; other control characters come from names and values.
 fn is_control(character: char) -> bool {
     character.is_control() && character != '\n'
 }
 
-/// A text for people, in which a terminal finds nothing to obey: names may be anybody's.
+/// A text with the control characters of foreign names and values escaped.
 pub fn escaped(text: impl fmt::Display) -> String {
     let text = text.to_string();
     if !has_control(&text) {
@@ -81,38 +81,38 @@ impl Messages {
         Self { level, is_colored }
     }
 
-    /// What was asked for, at any level.
+    /// An answer that was asked for, at any level.
     pub fn answer(&self, text: impl fmt::Display) {
         self.say("", &text);
     }
 
-    /// What ends the command.
+    /// The error that ends the command.
     pub fn error(&self, text: impl fmt::Display) {
         self.say(&self.label("error", RED), &text);
     }
 
-    /// What may be wrong.
+    /// A warning.
     pub fn warn(&self, text: impl fmt::Display) {
         if self.level >= LogLevel::Warn {
             self.say(&self.label("warning", YELLOW), &text);
         }
     }
 
-    /// What was done.
+    /// A result.
     pub fn info(&self, text: impl fmt::Display) {
         if self.level >= LogLevel::Info {
             self.say("", &text);
         }
     }
 
-    /// How it was done.
+    /// A detail of the execution.
     pub fn debug(&self, text: impl fmt::Display) {
         if self.level >= LogLevel::Debug {
             self.say("debug: ", &text);
         }
     }
 
-    /// A bar for the rows of a file, on a terminal; elsewhere it is not shown.
+    /// A progress bar for the rows of a file, shown on a terminal only.
     pub fn progress(&self, path: &Path, rows: Option<u64>) -> ProgressBar {
         if self.level < LogLevel::Info || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -137,7 +137,7 @@ impl Messages {
     }
 
     fn say(&self, label: &str, text: &dyn fmt::Display) {
-        // Nobody can be told that standard error is closed.
+        // If standard error is closed, there is nobody to tell.
         let _ = writeln!(io::stderr(), "{label}{}", escaped(text));
     }
 }

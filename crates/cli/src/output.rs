@@ -13,10 +13,10 @@ use crate::args::{QueryFormat, ReportFormat};
 use crate::failure::Failure;
 use crate::messages::{Messages, escaped};
 
-/// Bytes of rows that are gathered before they are written.
+/// Bytes of rows that are collected before they are written.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// The format of rows; a table on a terminal and NDJSON elsewhere where none is asked for.
+/// The format of rows. The default is a table on a terminal, else NDJSON.
 pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> {
     let is_terminal = io::stdout().is_terminal();
     let format = match format {
@@ -34,11 +34,11 @@ pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> 
     Ok(format)
 }
 
-/// Most bytes of a row group of Parquet, and the least to which a small limit of memory brings it.
+/// Most bytes of a row group of Parquet, and the least, for a small memory limit.
 const ROW_GROUP_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
 
-/// What writers have to know of a dataset, and of the memory that they may take; `name` is what a column of it is called
-/// in the rows.
+/// Options of a writer for a dataset's rows within a memory limit. `name` maps a column of the
+/// dataset to its name in the rows.
 fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory: usize) -> WriteOptions {
     WriteOptions {
         row_group_bytes_max: (working_memory / 2).clamp(*ROW_GROUP_BYTES.start(), *ROW_GROUP_BYTES.end()),
@@ -51,12 +51,12 @@ fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory:
     }
 }
 
-/// A writer of a dataset's rows onto standard output.
+/// A writer of a dataset's rows to standard output.
 pub fn rows_to_stdout(format: OutputFormat, schema: &Schema, working_memory: usize) -> Box<dyn Writer> {
     renamed_rows_to_stdout(format, schema, &str::to_owned, working_memory)
 }
 
-/// As [`rows_to_stdout`], where columns have other names than in the dataset.
+/// Like [`rows_to_stdout`], for columns with other names than in the dataset.
 pub fn renamed_rows_to_stdout(
     format: OutputFormat,
     schema: &Schema,
@@ -67,7 +67,8 @@ pub fn renamed_rows_to_stdout(
     writer(format, output, write_options(schema, name, working_memory))
 }
 
-/// Writes the batches of an answer, whose schema is given, to the end, and says what the format could not tell.
+/// Writes all batches of a result with this schema, and prints notices on what the format cannot
+/// express.
 pub fn print_batches(
     schema: &SchemaRef,
     batches: &mut impl Iterator<Item = terrane::Result<RecordBatch>>,
@@ -83,6 +84,12 @@ pub fn print_batches(
         messages.warn(notice);
     }
     Ok(())
+}
+
+/// Prints a text on standard output as it is.
+pub fn print_text(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| Failure::stdout(&error))
 }
 
 /// Prints one line on standard output.

@@ -1,4 +1,4 @@
-//! The directory of a store: opening it, and leaving no trace of one that came to nothing.
+//! The directory of a store: opens it, and removes a new store without content.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use crate::environment;
 use crate::failure::Failure;
 use crate::messages::Messages;
 
-/// The options that every command gives.
+/// The options of every command.
 fn options(common: &Common) -> Options {
     Options {
         memory_limit: common.memory_limit,
@@ -21,17 +21,18 @@ fn options(common: &Common) -> Options {
     }
 }
 
-/// Bytes that a command may take beside what the store does.
+/// Bytes that a command may take beside the store's.
 pub fn working_memory(common: &Common) -> usize {
     options(common).working_memory()
 }
 
-/// Bytes that what a file has to have decoded at once may take, on its way into a store.
+/// Bytes that decoding one piece of a file may take, in a command that writes.
 pub fn decoding_memory(common: &Common) -> usize {
     options(common).decoding_memory()
 }
 
-/// Opens a store for a query, while another process may write. What is sound is read beside what is not.
+/// Opens a store for a query, while another process may write. Damaged indexes are reported, and
+/// the rest is read.
 pub fn open_to_query(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
     let options = Options { lenient: true, ..options(common) };
     let store = Store::open_read_only(path, options)?;
@@ -47,23 +48,24 @@ pub fn open_to_read(path: &Path, common: &Common) -> Result<Store, Failure> {
     Ok(Store::open_read_only(path, options(common))?)
 }
 
-/// Opens a store that exists for writing.
+/// Opens an existing store for writing.
 pub fn open_to_write(path: &Path, common: &Common, messages: &Messages) -> Result<Store, Failure> {
     let store = Store::open(path, options(common))?;
     warn_of_torn_tail(&store, messages)?;
     Ok(store)
 }
 
-/// Closes a store. A merge that could not be done leaves every record where it is, as files of the log do
-/// that could not be given up, so neither decides how a command ends that did what it was to do; what
-/// is not durable does.
+/// Closes a store. Only data that could not be made durable is a failure. A merge that failed loses
+/// no record, and neither do files of the log that could not be reclaimed, so they do not change
+/// the result of the command.
 pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
     let durability = store.durability();
     match store.close() {
         Err(kept @ (Error::Unmerged { .. } | Error::Unreclaimed { .. } | Error::Unbuilt { .. })) => messages.warn(kept),
         Err(error) if durability == Durability::None => {
             return Err(Failure::from(error).followed_by(
-                "what was not flushed before is lost, also what was acknowledged, as a store of durability none has no log",
+                "records that were not flushed before are lost, even acknowledged ones, since a store of durability \
+                 none has no log",
             ));
         }
         outcome => outcome?,
@@ -71,7 +73,7 @@ pub fn close(store: Store, messages: &Messages) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what opening cut off the log.
+/// Prints what opening the store cut off the log.
 fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> {
     if let Some(tail) = store.info()?.torn_tail {
         messages.warn(tail);
@@ -79,7 +81,7 @@ fn warn_of_torn_tail(store: &Store, messages: &Messages) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Opens a store for a check, also where components cannot be opened.
+/// Opens a store for a check, even if components cannot be opened.
 pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store, Failure> {
     let options = Options { lenient: true, ..options(common) };
     Ok(match repair {
@@ -88,7 +90,7 @@ pub fn open_to_check(path: &Path, common: &Common, repair: bool) -> Result<Store
     })
 }
 
-/// Where a store is, or will be created.
+/// The location of a store that exists or will be created.
 #[derive(Debug)]
 pub struct StorePlace {
     path: PathBuf,
@@ -98,10 +100,10 @@ pub struct StorePlace {
 }
 
 impl StorePlace {
-    /// Looks at what is there.
+    /// Examines the location.
     pub fn examine(path: &Path) -> Result<Self, Failure> {
         check_place(path, "a store")?;
-        let failed = |error: io::Error| Failure::io(format_args!("look at {}", path.display()), &error);
+        let failed = |error: io::Error| Failure::io(format_args!("examine {}", path.display()), &error);
         let is_vacant = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_none(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
@@ -124,8 +126,8 @@ impl StorePlace {
         self.is_vacant
     }
 
-    /// Opens the store for writing, or creates it. The environment's durability is for stores
-    /// that are created; a flag's has to be that of the store.
+    /// Opens the store for writing, or creates it. The durability from the environment applies to
+    /// new stores. One from a flag must be that of an existing store.
     pub fn open(&self, durability: Option<Durability>, common: &Common, messages: &Messages) -> Result<Store, Failure> {
         let from_environment = environment::durability()?;
         let options = Options {
@@ -138,7 +140,7 @@ impl StorePlace {
         Ok(store)
     }
 
-    /// Closes a store that was opened to be written; one that was created and got nothing is taken away.
+    /// Closes a store that was opened for writing. A new store without content is removed.
     pub fn close(&self, store: Store, messages: &Messages) -> Result<(), Failure> {
         if self.is_vacant && store.dataset_names().is_empty() {
             self.undo(store);
@@ -147,17 +149,17 @@ impl StorePlace {
         close(store, messages)
     }
 
-    /// Takes a store away that was created for data that were refused. The store is still
-    /// locked, so nobody else has written to it; what others have put beside its files stays.
+    /// Removes a store that was created for refused data. The store is still locked, so nobody else
+    /// has written to it. Foreign files beside it stay.
     pub fn undo(&self, store: Store) {
         if self.is_vacant && store.dataset_names().is_empty() {
-            // Where something cannot be removed, an empty store is left, or the beginning of one.
+            // If something cannot be removed, an empty store is left, or a part of one.
             let _ = self.remove(&store);
         }
         drop(store);
     }
 
-    /// Removes what the command made; a directory that was there and empty stays.
+    /// Removes what the command created; an empty directory that existed before stays.
     fn remove(&self, store: &Store) -> io::Result<()> {
         for name in store.give_up().map_err(io::Error::other)? {
             let path = self.path.join(name);
@@ -170,7 +172,7 @@ impl StorePlace {
     }
 }
 
-/// Removes a directory, unless somebody else's files are in it.
+/// Removes a directory, unless it has files of others.
 fn remove_if_empty(directory: &Path) -> io::Result<()> {
     match fs::remove_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -178,18 +180,18 @@ fn remove_if_empty(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// What a dataset is that is created with so many partitions.
+/// The options of a new dataset with this number of partitions.
 pub fn dataset_options(partitions: Option<u16>) -> DatasetOptions {
     partitions.map_or_else(DatasetOptions::default, |partitions| DatasetOptions { partitions: partitions.into() })
 }
 
-/// Refuses a number of partitions that a dataset that is there already has not.
+/// Refuses a number of partitions that differs from an existing dataset's.
 pub fn check_partitions(partitions: Option<u16>, dataset: &Dataset) -> Result<(), Failure> {
     let (name, has) = (dataset.name(), dataset.partitions());
     match partitions.filter(|partitions| usize::from(*partitions) != has) {
         None => Ok(()),
         Some(partitions) => Err(Failure::usage(format!(
-            "dataset {name:?} was created with {}, not {partitions}; leave --partitions out, or name another dataset",
+            "dataset {name:?} was created with {}, not {partitions}; omit --partitions, or name another dataset",
             counted(has as u64, "partition", "partitions")
         ))),
     }
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
     use crate::messages::{Color, LogLevel};
 
-    /// Creates a store below `place` and takes it away again; `meanwhile` gets the store's directory.
+    /// Creates a store below `place` and removes it again; `meanwhile` gets the store's directory.
     fn create_and_undo(path: &Path, meanwhile: impl FnOnce(&Path)) {
         let common = Common { memory_limit: terrane::MEMORY_LIMIT_MIN, disk_reserve: terrane::DiskReserve::default() };
         let messages = Messages::new(LogLevel::Error, Color::Never);

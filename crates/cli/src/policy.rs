@@ -1,4 +1,4 @@
-//! `terrane policy`: when the components of a dataset are merged.
+//! `terrane policy`: the policy by which the components of a dataset are merged.
 
 use clap::ValueEnum;
 use terrane::MergePolicy;
@@ -30,7 +30,7 @@ pub fn run(arguments: &PolicyArguments, common: &Common, messages: &Messages) ->
     output::print_line(said)
 }
 
-/// The flags that say more of a policy.
+/// The flags for the parameters of a policy.
 fn given(arguments: &PolicyArguments) -> Vec<&'static str> {
     let flags = [
         (arguments.components.is_some(), "--components"),
@@ -46,7 +46,7 @@ fn name_of(kind: PolicyKind) -> String {
     kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// The policy that is asked for; `None` is that of stores in general.
+/// The requested policy; `None` is the default of stores.
 fn wanted(kind: PolicyKind, arguments: &PolicyArguments) -> Result<Option<MergePolicy>, Failure> {
     let known: &[&str] = match kind {
         PolicyKind::Default => &[],
@@ -55,7 +55,7 @@ fn wanted(kind: PolicyKind, arguments: &PolicyArguments) -> Result<Option<MergeP
         PolicyKind::SizeTiered => &["--components", "--min-bytes", "--ratio"],
     };
     if let Some(foreign) = given(arguments).into_iter().find(|name| !known.contains(name)) {
-        return Err(Failure::usage(format!("the policy {} does not take {foreign}; leave it out", name_of(kind))));
+        return Err(Failure::usage(format!("the policy {} has no parameter {foreign}; omit it", name_of(kind))));
     }
     let mut policy = match kind {
         PolicyKind::Default => return Ok(None),

@@ -1,4 +1,4 @@
-//! `terrane query`: the records that meet all conditions.
+//! `terrane query`: prints the records that meet all conditions.
 
 use terrane::schema::Schema;
 use terrane::{Condition, Dataset, Explanation, Filter, Isolation, Query};
@@ -15,7 +15,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     let (query, systems) = build(arguments)?;
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
-    // Open for reading, it shows one state at both levels.
+    // Opened for reading, the store shows one state at both levels.
     messages.debug(format_args!("the answer is of commit {}", dataset.snapshot().sequence()));
     let schema = dataset.schema();
     systems.iter().try_for_each(|system| system.check(schema.system))?;
@@ -33,7 +33,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     }
 }
 
-/// The query, and what its geometries say of their reference systems.
+/// The query, and the reference systems that its geometries declare.
 fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Failure> {
     let mut query = Query::new();
     let mut systems = Vec::new();
@@ -88,8 +88,8 @@ fn print_rows(
     Ok(rows.explanation())
 }
 
-/// Prints the number of rows. An explanation costs the shortcuts of a mere count, so it is made
-/// only where it is wanted.
+/// Prints the number of rows. An explanation excludes the shortcuts of a mere count, so it is made
+/// only on request.
 fn count(dataset: &Dataset, schema: &Schema, query: &Query, explain: bool) -> Result<Option<Explanation>, Failure> {
     if !explain {
         output::print_line(dataset.count(query)?)?;

@@ -1,4 +1,4 @@
-//! Types that the user demands, beside those that a dataset has.
+//! Types that the user asks for, compared with those of a dataset.
 
 use terrane::CoordinateSystem;
 use terrane::schema::{ColumnType, KeyType, Schema};
@@ -34,7 +34,7 @@ pub fn file_key_type(key_type: KeyType) -> FileColumnType {
     }
 }
 
-/// The type of an attribute that is demanded, for a value that may have a zone.
+/// The type of an attribute that the user asks for; `has_zone` tells whether the value has a zone.
 pub fn attribute_type(demanded: &DemandedType, has_zone: bool) -> ColumnType {
     match demanded.column_type(has_zone) {
         FileColumnType::Boolean => ColumnType::Bool,
@@ -50,18 +50,22 @@ pub fn attribute_type(demanded: &DemandedType, has_zone: bool) -> ColumnType {
     }
 }
 
-/// Refuses flags that contradict a dataset: types of its columns, and what is done to longitudes in a plane.
+/// Refuses flags that contradict a dataset: types of its columns, and conversions of planar
+/// coordinates.
 pub fn check_reading(flags: &ReadingFlags, dataset: &str, schema: &Schema) -> Result<(), Failure> {
     if schema.system == CoordinateSystem::Planar && (flags.crs.is_some() || flags.wrap_longitudes) {
         let flag = if flags.crs.is_some() { "--crs" } else { "--wrap-longitudes" };
         return Err(Failure::usage(format!(
-            "dataset {dataset:?} has planar coordinates, which stay as they are; leave {flag} out"
+            "dataset {dataset:?} has planar coordinates, which are never converted; omit {flag}"
         )));
     }
-    for TypeOfColumn { column, demanded } in &flags.types {
+    for (place, TypeOfColumn { column, demanded }) in flags.types.iter().enumerate() {
+        if flags.types[..place].iter().any(|earlier| earlier.column == *column) {
+            return Err(Failure::usage(format!("--type names column {column:?} twice; keep one of them")));
+        }
         if schema.geometry.names().any(|name| name == column) {
             return Err(Failure::usage(format!(
-                "--type names column {column:?}, which holds the geometry of dataset {dataset:?}; leave it out"
+                "--type names column {column:?}, which holds the geometry of dataset {dataset:?}; omit that type"
             )));
         }
         let existing = match schema.column(column) {

@@ -1,4 +1,4 @@
-//! Windows, circles, places, geometries and conditions from the command line.
+//! Parses windows, circles, positions, geometries and conditions from the command line.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +22,7 @@ fn parse_numbers<const N: usize>(text: &str, form: &str) -> Result<[f64; N], Str
     let mut numbers = [0.0; N];
     for ((number, part), name) in numbers.iter_mut().zip(parts).zip(form.split(',')) {
         let finite = part.parse().ok().filter(|value: &f64| value.is_finite());
-        *number = finite.ok_or_else(|| format!("{name} of {form} is {part:?}, which is no finite number"))?;
+        *number = finite.ok_or_else(|| format!("{name} of {form} is {part:?}, which is not a finite number"))?;
     }
     Ok(numbers)
 }
@@ -45,12 +45,12 @@ pub fn parse_place(text: &str) -> Result<[f64; 2], String> {
 /// Reads the condition of a flag such as `--where`.
 ///
 /// # Errors
-/// A text that is none.
+/// When the text is no condition.
 pub fn parse_condition(flag: &str, text: &str) -> Result<Condition, Failure> {
     Condition::parse(text).map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
-/// Tells what the writer of a condition may have meant otherwise.
+/// Adds a hint if the user may have meant something else.
 pub fn warn_of_condition(text: Option<&String>, schema: &Schema, messages: &Messages) {
     let condition = text.and_then(|text| Condition::parse(text).ok());
     for notice in condition.iter().flat_map(|condition| condition.notices(schema)) {
@@ -58,16 +58,16 @@ pub fn warn_of_condition(text: Option<&String>, schema: &Schema, messages: &Mess
     }
 }
 
-/// What a geometry of the command line says of its reference system.
+/// The reference system that a geometry of the command line declares.
 #[derive(Debug, PartialEq)]
 pub struct DeclaredSystem {
     flag: &'static str,
-    /// The one that it declares, if that is not WGS 84.
+    /// The declared system, if it is not WGS 84.
     foreign: Option<String>,
 }
 
 impl DeclaredSystem {
-    /// Refuses one that is not that of a dataset; planar ones have no system.
+    /// Refuses a system that is not the dataset's. Planar datasets have none.
     pub fn check(&self, system: CoordinateSystem) -> Result<(), Failure> {
         match (&self.foreign, system) {
             (Some(crs), CoordinateSystem::LonLat) => Err(Failure::usage(format!(
@@ -82,7 +82,7 @@ impl DeclaredSystem {
 /// Reads a geometry for the flag `flag`, as WKB: WKT, GeoJSON, or `@FILE` with one of them.
 ///
 /// # Errors
-/// A file that cannot be read; a text that is no geometry.
+/// When the file cannot be read, or the text is no geometry.
 pub fn parse_geometry(flag: &'static str, text: &str) -> Result<(Vec<u8>, DeclaredSystem), Failure> {
     let (wkb, foreign) = match text.strip_prefix('@') {
         Some("") => Err("the name of a file is missing after @".into()),
@@ -93,10 +93,10 @@ pub fn parse_geometry(flag: &'static str, text: &str) -> Result<(Vec<u8>, Declar
     Ok((wkb, DeclaredSystem { flag, foreign }))
 }
 
-/// The file that a flag names, which is not large.
+/// The content of the small file that a flag names.
 ///
 /// # Errors
-/// A file that cannot be read, is larger, or is no text.
+/// When the file cannot be read, is too large, or is no text.
 pub fn read_file(flag: &str, path: &str) -> Result<String, Failure> {
     let failed = |error| Failure::usage(format!("{flag}: cannot read {path}: {error}"));
     let mut text = String::new();
@@ -110,7 +110,7 @@ pub fn read_file(flag: &str, path: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// The geometry as WKB, and the system that it declares, if that is not WGS 84.
+/// The geometry as WKB, and its declared system, if that is not WGS 84.
 fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
     let text = text.trim_start_matches('\u{feff}').trim();
     if !text.starts_with('{') {
@@ -125,7 +125,7 @@ fn parse_text(text: &str) -> Result<(Vec<u8>, Option<String>), String> {
                 features[0].get("geometry").ok_or("the feature has no geometry")?
             }
             _ => {
-                return Err("this is a collection, which has to have exactly one feature here".into());
+                return Err("this is a feature collection; it must have exactly one feature here".into());
             }
         },
         _ => &value,

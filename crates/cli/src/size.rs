@@ -21,13 +21,13 @@ const UNITS: [(&str, u64); 12] = [
     ("tib", 1 << 40),
 ];
 
-/// Most digits behind the point of a size; more say nothing about bytes.
+/// Most digits behind the point of a size; more would be fractions of a byte.
 const FRACTION_DIGITS_MAX: usize = 12;
 
 /// Reads a size such as `64MiB`, `1.5GiB`, `500M` or a number of bytes.
 ///
 /// # Errors
-/// Says what a size looks like.
+/// When the text is no size; the message tells what one looks like.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let refuse = || {
         format!(
@@ -48,7 +48,7 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
         Some(_) => return Err(refuse()),
         None => (number, ""),
     };
-    // Exact: a fraction is so many tenths, hundredths, … of the unit.
+    // Exact: a fraction is a number of tenths, hundredths, … of the unit.
     let too_large = || format!("{text:?} is too large, as it takes more than 64 bits");
     let digits: u128 = format!("{whole}{fraction}").parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => too_large(),
@@ -58,10 +58,10 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     usize::try_from(bytes).map_err(|_| too_large())
 }
 
-/// Reads how many of something are wanted.
+/// Reads a count.
 ///
 /// # Errors
-/// Says what such a number looks like.
+/// When the text is no count; the message tells what one looks like.
 pub fn parse_count<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => "the number is too large, as it takes more than 64 bits".to_owned(),
@@ -69,7 +69,7 @@ pub fn parse_count<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, Str
     })
 }
 
-/// A size with a unit that fits it.
+/// A size with a suitable unit.
 pub fn format_size(bytes: u64) -> String {
     const NAMES: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
@@ -84,10 +84,10 @@ pub fn format_size(bytes: u64) -> String {
     format!("{value:.1} {}", NAMES[unit])
 }
 
-/// Reads how much disk space is kept back.
+/// Reads a disk reserve.
 ///
 /// # Errors
-/// Says what it looks like.
+/// When the text is none; the message tells what one looks like.
 pub fn parse_reserve(text: &str) -> Result<DiskReserve, String> {
     if text == "auto" {
         return Ok(DiskReserve::Automatic);

@@ -1,5 +1,6 @@
-//! Values of Arrow columns as JSON: integers stay integers, times become ISO 8601, UUIDs become text, binary base64. What is
-//! not finite becomes null, and inside of nested values, which are kept as text, a text that tells it.
+//! Converts values of Arrow columns to JSON. Integers stay integers, times become ISO 8601, UUIDs
+//! become text, and binary becomes base64. NaN and infinities become null; inside nested values,
+//! which are stored as text, they become a text such as `"NaN"`.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -16,21 +17,21 @@ use terrane_literal::{format_date, format_timestamp, format_uuid, is_uuid, short
 
 use crate::json::VALUES_MAX;
 
-/// How deep nested values are followed.
+/// How deep values may be nested.
 const DEPTH_MAX: u32 = 64;
 
 /// The value of a row as JSON.
 ///
 /// # Errors
-/// When values are nested too deeply, too many or cannot be shown.
+/// When the value is nested too deeply, has too many parts, or has no JSON form.
 pub(crate) fn json_of(array: &ArrayRef, row: usize) -> Result<Value, ArrowError> {
     nested(array, row, false, 0, &mut { VALUES_MAX })
 }
 
-/// Takes values from those that are left, before they are made.
+/// Subtracts `count` from the number of values that are still allowed, before they are allocated.
 fn count_off(left: &mut usize, count: usize) -> Result<(), ArrowError> {
     *left = left.checked_sub(count).ok_or_else(|| {
-        let reason = format!("more than {VALUES_MAX} values in one; split it into several");
+        let reason = format!("the value has more than {VALUES_MAX} parts; split it into several values");
         ArrowError::InvalidArgumentError(reason)
     })?;
     Ok(())
@@ -45,22 +46,22 @@ fn float(value: f64, depth: u32) -> Value {
     }
 }
 
-/// A value as the text that Arrow shows for it.
+/// A value as Arrow formats it.
 ///
 /// # Errors
-/// When the value is beyond what can be shown.
+/// When the value is out of the formatter's range.
 pub(crate) fn shown(array: &ArrayRef, row: usize) -> Result<String, ArrowError> {
-    // Otherwise an error is the text.
+    // By default, the formatter writes errors into the text.
     let options = FormatOptions::new().with_display_error(false);
     let text = ArrayFormatter::try_new(array.as_ref(), &options)?.value(row).try_to_string()?;
     match text.as_str() {
-        // This one is the text all the same.
+        // This error is written into the text all the same.
         "<invalid>" => Err(ArrowError::ComputeError("the duration is too long".to_string())),
         _ => Ok(text),
     }
 }
 
-/// The values of a run-end encoded array, one for each of its rows.
+/// The values of a run-end encoded array, one per row.
 pub(crate) fn without_runs(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     macro_rules! expanded {
         ($($run_end:ty),*) => {
@@ -130,7 +131,7 @@ fn nested(array: &ArrayRef, row: usize, has_uuids: bool, depth: u32, left: &mut 
         }
         DataType::Map(..) => {
             let entries = array.as_map().value(row);
-            // Each is a pair.
+            // Each entry is a key and a value.
             count_off(left, entries.len().saturating_mul(3))?;
             let mut pairs = Vec::new();
             for entry in 0..entries.len() {
@@ -143,7 +144,7 @@ fn nested(array: &ArrayRef, row: usize, has_uuids: bool, depth: u32, left: &mut 
             Value::Array(pairs)
         }
         DataType::Dictionary(..) => {
-            // Only the keys of valid rows are those of values.
+            // Arrays may have keys of null rows that point to no value.
             let row = array.slice(row, 1);
             let dictionary = row.as_any_dictionary();
             nested(dictionary.values(), dictionary.normalized_keys()[0], has_uuids, depth, left)?

@@ -1,7 +1,7 @@
-//! Files that hold Arrow data already: Parquet, GeoParquet, Arrow IPC.
+//! Formats that store Arrow data or its equivalent: Parquet, GeoParquet, Arrow IPC.
 //!
-//! Batches are cut to a bounded size, column types brought to those of
-//! [`crate::ColumnType`], and the geometry column to checked WKB.
+//! Batches are cut to a bounded size, columns are converted to the types of [`crate::ColumnType`],
+//! and the geometry column is converted to checked WKB.
 
 mod demanded;
 mod footer_check;

@@ -1,8 +1,8 @@
 //! Coordinate reference systems that files declare.
 //!
-//! A file's system is either WGS 84 longitude/latitude, or one that can be
-//! converted to it, or the file is refused. Longitude comes first in every
-//! format read here, whatever the order of the axes in the definition.
+//! A file in WGS 84 longitude/latitude is read as it is, one in a system that can be converted is
+//! converted, and any other file is refused. Longitude comes first in every format read here,
+//! whatever the axis order in the definition.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(crate) enum DeclaredCrs {
     /// Longitude and latitude on WGS 84.
     Wgs84,
-    /// Nothing is said.
+    /// Nothing is declared.
     #[default]
     Undeclared,
     /// A code of the EPSG registry.
@@ -42,7 +42,7 @@ impl DeclaredCrs {
         }
     }
 
-    /// From the number that a geometry of PostGIS carries.
+    /// From the number (SRID) in a PostGIS geometry.
     pub(crate) fn from_srid(srid: u32) -> DeclaredCrs {
         match srid {
             0 => DeclaredCrs::Undeclared,
@@ -58,7 +58,7 @@ impl DeclaredCrs {
         }
     }
 
-    /// From PROJJSON, by its `id`; without one only WGS 84 is recognised.
+    /// From PROJJSON, by its `id`; without an `id` only WGS 84 is recognised.
     pub(crate) fn from_projjson(value: &Value) -> DeclaredCrs {
         let name = value.get("name").and_then(Value::as_str).unwrap_or("");
         if let Some(id) = value.get("id") {
@@ -79,8 +79,8 @@ impl DeclaredCrs {
         }
     }
 
-    /// From `EPSG:3857`, `urn:ogc:def:crs:EPSG::3857`, an OGC address,
-    /// PROJJSON as text or WKT whose outermost `ID` names a code.
+    /// From `EPSG:3857`, `urn:ogc:def:crs:EPSG::3857`, an OGC address, PROJJSON as text, or WKT
+    /// whose outermost `ID` names a code.
     pub(crate) fn from_text(text: &str) -> DeclaredCrs {
         let text = text.trim();
         if text.is_empty() {
@@ -139,7 +139,7 @@ impl DeclaredCrs {
     }
 }
 
-/// Visits what a GeoJSON object, and each one inside of it, declares.
+/// Visits the declarations of a GeoJSON object and of each object inside it.
 pub(crate) fn visit_declared(value: &Value, visit: &mut impl FnMut(DeclaredCrs)) {
     if let Some(crs) = value.get("crs") {
         visit(DeclaredCrs::from_geojson(crs));
@@ -154,7 +154,8 @@ pub(crate) fn visit_declared(value: &Value, visit: &mut impl FnMut(DeclaredCrs))
     }
 }
 
-/// The first system that a GeoJSON object, or one inside of it, declares and that is not longitude and latitude on WGS 84.
+/// The first declared system of a GeoJSON object, or of one inside it, that is not longitude and
+/// latitude on WGS 84.
 pub fn foreign_crs(value: &Value) -> Option<String> {
     let mut found = None;
     visit_declared(value, &mut |crs| {

@@ -1,8 +1,8 @@
-//! Separated values (RFC 4180 and what is usually meant by it).
+//! Separated values (RFC 4180 and its usual variants).
 //!
-//! Unlike lenient readers, this one tells an empty field from an empty quoted
-//! one, and reports quotes that are never closed, text after a closing quote,
-//! NUL bytes and rows with too many or too few fields.
+//! Unlike lenient readers, this one distinguishes an empty field from an empty quoted one. It
+//! reports quotes that are never closed, text after a closing quote, NUL bytes, and rows with too
+//! many or too few fields.
 
 mod dialect;
 mod reader;

@@ -1,29 +1,29 @@
-//! How the datum of a reference system lies to WGS 84, as far as its
-//! definition tells: a PROJ string of an EPSG code.
+//! Tells how accurately positions in a reference system can be converted to WGS 84. The source is
+//! its definition, a PROJ string of an EPSG code.
 //!
-//! Every code of the table was compared with PROJ 9.5 (its best operation
-//! without grid files) over the system's area of use. Systems that differ by
-//! more than 30 metres in the middle of their area are refused here by code,
-//! each class for its own reason; the others that need a shift are approximate.
+//! Every code of the table was compared with PROJ 9.5 (its best operation without grid files) over
+//! the system's area of use. Systems that differ by more than 30 metres in the middle of their area
+//! are refused by code, each class for its own reason. The other systems that need a shift are
+//! approximate.
 
-/// How well positions can be brought to WGS 84.
+/// How well positions can be converted to WGS 84.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tie {
-    /// The datum is WGS 84, or one taken as the same by convention, as ETRS89 and NAD83 are.
+    /// The datum is WGS 84, or one taken as the same by convention, such as ETRS89 and NAD83.
     Same,
     /// One shift stands for the whole area of the datum.
     Approximate,
 }
 
-/// How the datum of `code` lies to WGS 84, or why the system is refused:
-/// converting it anyway would move positions by more than maps forgive.
+/// The relation of the datum of `code` to WGS 84, or why the system is refused: converting it
+/// anyway would move positions by more than maps forgive.
 pub(crate) fn tie(code: u32, definition: &str) -> Result<Tie, String> {
     let parameter = |name: &str| definition.split_whitespace().find_map(|word| word.strip_prefix(name));
     if let Some(reason) = misdefined(code) {
-        return Err(format!("{reason}, which the definition known here does not say"));
+        return Err(format!("{reason}, but the built-in definition lacks that"));
     }
     if has_other_shift(code) {
-        return Err("how its datum lies to WGS 84 is known here with large errors only".to_string());
+        return Err("its built-in shift to WGS 84 has large errors".to_string());
     }
     let grid = parameter("+nadgrids=");
     if grid.is_some_and(|grid| grid != "@null") || parameter("+datum=") == Some("NAD27") {
@@ -38,13 +38,14 @@ pub(crate) fn tie(code: u32, definition: &str) -> Result<Tie, String> {
         (Some("WGS84" | "NAD83"), _) => Ok(Tie::Same),
         (Some(_), _) => Ok(Tie::Approximate),
         (None, Some(shift)) if is_shifted(shift) => Ok(Tie::Approximate),
-        // Between different ellipsoids, no shift is not the truth but a blank.
+        // Between different ellipsoids, a missing shift is unknown, not zero.
         _ if has_same_ellipsoid || grid.is_some() => Ok(Tie::Same),
-        _ => Err("how its datum lies to WGS 84 is not known here".to_string()),
+        _ => Err("the shift of its datum to WGS 84 is not known".to_string()),
     }
 }
 
-/// What the definition of a system leaves out, so that positions would be off by kilometres.
+/// Information missing in the definition of a system; without it positions would be off by
+/// kilometres.
 fn misdefined(code: u32) -> Option<&'static str> {
     match code {
         // EPSG methods 1024, 1027 and 9834, and a datum that is a sphere.
@@ -57,11 +58,13 @@ fn misdefined(code: u32) -> Option<&'static str> {
     }
 }
 
-/// Whether the shift in the definition is far from the registry's, or there
-/// should be one: Fatu Iva 72 (its rotations have the wrong signs), MGI counted
-/// from Ferro (that of Yugoslavia in Austria), Pampa del Castillo, Indian
-/// 1975, Kalianpur 1937, Nahrwan 1967 and PSAD56 in zones far from where the
-/// shift was found, Pulkovo 1942(58) in Romania, IG05/12.
+/// Whether the shift in the definition differs widely from the registry's, or is missing.
+///
+/// - Wrong rotations: Fatu Iva 72.
+/// - The shift of another country: MGI counted from Ferro (that of Yugoslavia in Austria).
+/// - Zones far from where the shift was measured: Pampa del Castillo, Indian 1975, Kalianpur 1937,
+///   Nahrwan 1967 and PSAD56.
+/// - Others: Pulkovo 1942(58) in Romania, IG05/12.
 fn has_other_shift(code: u32) -> bool {
     matches!(
         code,

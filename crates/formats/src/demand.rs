@@ -1,4 +1,4 @@
-//! Types that columns shall have, where a guess would not do.
+//! Column types that the user asks for, instead of guessed ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,10 +8,10 @@ use terrane_literal::TimePattern;
 
 use crate::types::ColumnType;
 
-/// A type by the word of the file's owner: `int64`, `utf8`, `date`, `timestamp:%d.%m.%Y %H:%M`, ….
+/// A type as users write it: `int64`, `utf8`, `date`, `timestamp:%d.%m.%Y %H:%M`, ….
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DemandedType {
-    /// One that tells how values are written.
+    /// A type without a pattern.
     Plain(ColumnType),
     /// Dates, by a pattern or in ISO 8601.
     Date(Option<Arc<TimePattern>>),
@@ -19,7 +19,7 @@ pub enum DemandedType {
     Timestamp(Option<Arc<TimePattern>>),
 }
 
-/// Names of the types and what they are.
+/// Names of the types.
 const PLAIN: [(&str, ColumnType); 7] = [
     ("bool", ColumnType::Boolean),
     ("int64", ColumnType::Int64),
@@ -31,8 +31,8 @@ const PLAIN: [(&str, ColumnType); 7] = [
 ];
 
 impl DemandedType {
-    /// The type of the column. `has_zones` tells whether one of its values has a zone, and decides where there is no
-    /// pattern.
+    /// The type of the column. Without a pattern, `has_zones` decides: whether one of its values
+    /// has a zone.
     pub fn column_type(&self, has_zones: bool) -> ColumnType {
         match self {
             DemandedType::Plain(column_type) => *column_type,
@@ -46,7 +46,7 @@ impl DemandedType {
         }
     }
 
-    /// How its dates and times are written, if not in ISO 8601.
+    /// The pattern of its dates and times, if they are not in ISO 8601.
     pub fn pattern(&self) -> Option<&Arc<TimePattern>> {
         match self {
             DemandedType::Plain(_) => None,
@@ -54,7 +54,7 @@ impl DemandedType {
         }
     }
 
-    /// Whether a column of this type is what is demanded.
+    /// Whether a column of this type already is what the user asks for.
     pub fn fits(&self, column_type: ColumnType) -> bool {
         match (self, column_type) {
             (DemandedType::Timestamp(None), ColumnType::Timestamp | ColumnType::TimestampUtc) => true,
@@ -79,7 +79,7 @@ impl FromStr for DemandedType {
             (_, Some(_), Some(_)) => Err(format!("only date and timestamp have a pattern, not {name}")),
             (_, None, _) => {
                 let names: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
-                Err(format!("{name:?} is no type; the types are {}, date and timestamp", names.join(", ")))
+                Err(format!("{name:?} is not a type; the types are {}, date and timestamp", names.join(", ")))
             }
         }
     }

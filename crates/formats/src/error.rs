@@ -1,7 +1,7 @@
-//! What can go wrong with a file, and where in it.
+//! Errors of files, with the position in the file.
 //!
-//! A `FormatError` ends the reading of its file. A single bad row does not:
-//! it is handed back as a [`crate::RejectedRow`] and the caller decides.
+//! A `FormatError` ends the reading of its file. A single bad row does not: it is returned as a
+//! [`crate::RejectedRow`] and the caller decides.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The formats that can be read, for messages.
+/// The supported formats, for messages.
 pub const SUPPORTED_FORMATS: &str = "CSV (also .gz and .zst), NDJSON, GeoJSON, GeoJSON text sequences, \
      Parquet, GeoParquet, Arrow IPC files and streams";
 
@@ -49,12 +49,12 @@ pub enum FormatError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
         /// The system's answer.
         source: io::Error,
     },
-    /// The content is of a format that is not read here.
+    /// The content is of an unsupported format.
     #[error("{}: {found} is not supported; supported formats are {SUPPORTED_FORMATS}", .path.display())]
     Unsupported {
         /// The file.
@@ -72,7 +72,7 @@ pub enum FormatError {
         /// What is wrong there.
         reason: String,
     },
-    /// The file is whole, but is not taken as it is.
+    /// The file is whole, but is refused.
     #[error("{}{location}: {reason}; {hint}", .path.display())]
     Refused {
         /// The file.
@@ -117,8 +117,8 @@ impl FormatError {
         FormatError::Usage { path: path.to_path_buf(), reason: reason.into() }
     }
 
-    /// Reading failed. A compressed stream that ends early or does not decode
-    /// is damage; anything else is the system's error.
+    /// Reading failed. A compressed stream that ends early or does not decode is damaged; any other
+    /// error comes from the system.
     pub(crate) fn reading(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::UnexpectedEof => {

@@ -1,5 +1,5 @@
-//! Which format a file has: by its content first, by its name where the
-//! content leaves a choice.
+//! Detects the format of a file: by its content first, then by its name if the content leaves a
+//! choice.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::input::{Compression, Input, said_by_name};
 use crate::json::probe::{JsonShape, shape_of};
 use crate::source::DECODED_BYTES_MAX;
 
-/// How much of a file is looked at.
+/// Bytes of a file that detection reads.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// A file format.
@@ -18,13 +18,13 @@ pub(crate) const HEAD_BYTES: usize = 64 << 10;
 pub enum Format {
     /// Separated values with a header.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// One JSON array of objects.
     JsonArray,
     /// One GeoJSON document.
     GeoJson,
-    /// One GeoJSON feature a line or record (RFC 8142).
+    /// One GeoJSON feature per line or record (RFC 8142).
     GeoJsonSeq,
     /// Apache Parquet.
     Parquet,
@@ -52,7 +52,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Leading bytes of formats that are not read, and which a text does not begin with.
+/// Leading bytes of unsupported formats that no text begins with.
 const FOREIGN: [(&[u8], &str); 9] = [
     (b"SQLite format 3\0", "SQLite or GeoPackage"),
     (b"fgb\x03", "FlatGeobuf"),
@@ -65,11 +65,12 @@ const FOREIGN: [(&[u8], &str); 9] = [
     (b"\xfd7zXZ", "xz compression"),
 ];
 
-/// Leading bytes of which the name of a column may consist: they count where other bytes are no text.
+/// Leading bytes of unsupported formats that a column name may begin with. They count only if the
+/// bytes behind are not text.
 const FOREIGN_LETTERS: [(&[u8], &str); 3] =
     [(b"PARE", "encrypted Parquet"), (b"ORC", "ORC"), (b"BZh", "bzip2 compression")];
 
-/// Extensions of formats that are not read, for files whose content tells nothing.
+/// Extensions of unsupported formats, for files whose content tells nothing.
 const FOREIGN_EXTENSIONS: [(&str, &str); 14] = [
     (".fgb", "FlatGeobuf"),
     (".gpkg", "GeoPackage"),
@@ -87,11 +88,11 @@ const FOREIGN_EXTENSIONS: [(&str, &str); 14] = [
     (".xlsx", "XLSX"),
 ];
 
-/// The format of the file at `path`. Parquet with and without geometry are
-/// told apart when the file is opened.
+/// The format of the file at `path`. Opening the file later tells Parquet with geometry from
+/// Parquet without.
 ///
 /// # Errors
-/// When the file cannot be read, is empty, or has a format that is not supported.
+/// When the file cannot be read, is empty, or has an unsupported format.
 pub fn detect(path: &Path) -> Result<Format, FormatError> {
     detect_input(&Input::new(path, None, DECODED_BYTES_MAX)?)
 }

@@ -1,5 +1,5 @@
-//! Geometries of every notation to the one that leaves this crate:
-//! little-endian ISO WKB in the coordinates of the dataset.
+//! Converts geometries of every notation to the stored one: little-endian ISO WKB in the
+//! coordinates of the dataset.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::error::FormatError;
 use crate::json::flat::JsonRef;
 use crate::json::parse_strict;
 use crate::place::{Notes, fit_geometry, fit_point};
+use crate::quoted::quoted;
 use crate::reprojection::{Conversion, Crs, Reprojection, conversion_from};
-use crate::source::quoted;
 use crate::wkb_transform::transform_coordinates;
 
 /// How the coordinates of a file or a stream of records are read.
@@ -25,14 +25,15 @@ use crate::wkb_transform::transform_coordinates;
 pub struct CoordinateOptions {
     /// They stay in the file's own reference system.
     pub planar: bool,
-    /// Their reference system, whatever the file says.
+    /// Their reference system, which overrides the file's.
     pub crs: Option<Crs>,
-    /// Longitudes beyond 180 degrees are brought back by whole turns; what goes beyond is cut at 180 degrees.
+    /// Wraps longitudes beyond 180 degrees by whole turns, and cuts geometries that cross 180
+    /// degrees there.
     pub wrap_longitudes: bool,
 }
 
 impl CoordinateOptions {
-    /// Coordinates of a plane, as they are.
+    /// Planar coordinates, unchanged.
     pub fn planar() -> CoordinateOptions {
         CoordinateOptions { planar: true, ..CoordinateOptions::default() }
     }
@@ -42,15 +43,16 @@ impl CoordinateOptions {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GeometryReader {
     reprojection: Option<Arc<Reprojection>>,
-    /// What the file as a whole declares, or what counts in its place.
+    /// The system of the file as a whole, or the one that overrides it.
     declared: DeclaredCrs,
-    /// Whether that counts whatever a geometry says.
+    /// Whether that system overrides those of single geometries.
     is_given: bool,
-    /// Whether a system that a geometry names must be that of the file, or one that can be converted.
+    /// Whether the system of a single geometry must be that of the file, or one that can be
+    /// converted.
     is_lonlat: bool,
     wraps: bool,
     notes: Arc<Notes>,
-    /// The conversions of systems that single geometries name.
+    /// The conversions from systems of single geometries.
     others: Arc<Mutex<BTreeMap<u32, Conversion>>>,
 }
 
@@ -73,7 +75,7 @@ impl GeometryReader {
         }
         let given = options.crs.as_ref().map(Crs::declared);
         if let Some(given) = given.filter(|given| *given != crs && *crs != DeclaredCrs::Undeclared) {
-            warnings.push(format!("the file declares {crs}; its coordinates are read as {given}, as asked for"));
+            warnings.push(format!("the file declares {crs}, but its coordinates are read as {given}, as requested"));
         }
         let reader = GeometryReader::of(given.unwrap_or(crs), options);
         let reader =
@@ -110,7 +112,7 @@ impl GeometryReader {
         })
     }
 
-    /// What was done to coordinates so far that their owner should know.
+    /// Notices on changes to the coordinates so far.
     pub(crate) fn notices(&self) -> Vec<String> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let converted_here = others.iter().filter(|(_, conversion)| matches!(conversion, Ok(Some(_))));
@@ -118,10 +120,10 @@ impl GeometryReader {
         codes.into_iter().map(|code| converted(&DeclaredCrs::Epsg(code))).chain(self.notes.messages()).collect()
     }
 
-    /// A position of two coordinates as the dataset has it.
+    /// A position in the coordinates of the dataset.
     ///
     /// # Errors
-    /// One that is nowhere on the earth in the file's reference system.
+    /// When no place on the earth has this position in the file's reference system.
     pub(crate) fn point(&self, point: Point) -> Result<Point, String> {
         match &self.reprojection {
             _ if !self.is_lonlat => Ok(point),
@@ -161,7 +163,8 @@ impl GeometryReader {
         self.of_system(from_wkt(wkt).map_err(|error| error.to_string())?, declared)
     }
 
-    /// From a value of a JSON record: a GeoJSON geometry object, or a text; null and blank text are none.
+    /// From a value of a JSON record: a GeoJSON geometry object, or a text. Null and blank text are
+    /// `None`.
     pub(crate) fn json(&self, value: JsonRef<'_>) -> Result<Option<Vec<u8>>, String> {
         match value {
             JsonRef::Null => Ok(None),
@@ -181,7 +184,7 @@ impl GeometryReader {
             }
         });
         if let Some(crs) = refused {
-            return Err(format!("the geometry is declared to be in {crs}, which is not converted for one geometry"));
+            return Err(format!("the geometry declares {crs}, but a single geometry is not converted"));
         }
         let geometry = from_geojson(value).or_else(|error| {
             let shortened = without_further_numbers(value).ok_or(error)?;
@@ -202,7 +205,7 @@ impl GeometryReader {
         }
     }
 
-    /// A geometry that names its system by a number, or none.
+    /// A geometry that may name its system by a number.
     fn of_system(&self, wkb: Vec<u8>, srid: Option<u32>) -> Result<Vec<u8>, String> {
         let declared = DeclaredCrs::from_srid(srid.unwrap_or(0));
         if self.takes(&declared) {
@@ -235,7 +238,7 @@ fn converted(crs: &DeclaredCrs) -> String {
     format!("coordinates are converted from {crs} to longitude and latitude (EPSG:4326)")
 }
 
-/// A GeoJSON geometry whose positions have their first three numbers, if some have more.
+/// A GeoJSON geometry whose positions are cut to their first three numbers, if some have more.
 fn without_further_numbers(value: &Value) -> Option<Value> {
     fn shorten(value: &mut Value) -> bool {
         match value {
@@ -272,7 +275,7 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Whether a value is an object of a type of GeoJSON geometries.
+/// Whether a value is an object with a GeoJSON geometry type.
 pub(crate) fn is_geojson_geometry(value: &Value) -> bool {
     let kind = value.get("type").and_then(Value::as_str);
     kind.is_some_and(is_geometry_type) && (value.get("coordinates").is_some() || value.get("geometries").is_some())
@@ -283,7 +286,7 @@ pub(crate) fn is_geometry_type(kind: &str) -> bool {
     GeometryKind::from_name(kind).is_some()
 }
 
-/// Whether a text starts as WKT or hexadecimal WKB does, or is GeoJSON of a geometry.
+/// Whether a text starts as WKT or hexadecimal WKB does, or is a GeoJSON geometry.
 pub(crate) fn looks_like_geometry(text: &str) -> bool {
     let text = text.trim();
     if text.starts_with('{') {

@@ -1,13 +1,29 @@
-//! Guessing from names and types which columns are the key, the coordinates
-//! and the geometry. A guess is always shown to the user, never acted upon
-//! silently.
+//! Guesses from names and types which columns are the key, the coordinates and the geometry. A
+//! guess is always shown to the user, never acted upon silently.
 
 use std::fmt;
 
 use arrow_schema::{DataType, Schema};
 use terrane_literal::UUID_STORAGE;
 
-use crate::source::GeometryColumns;
+/// The source of a row's geometry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GeometryColumns {
+    /// None was recognised.
+    None,
+    /// One Binary column of little-endian ISO WKB.
+    Column {
+        /// The column's name.
+        name: String,
+    },
+    /// Two Float64 columns.
+    Coordinates {
+        /// Longitude, or x.
+        x: String,
+        /// Latitude, or y.
+        y: String,
+    },
+}
 
 /// Pairs of names of a longitude and a latitude, in order of preference.
 const COORDINATE_NAMES: [(&str, &str); 10] = [
@@ -23,7 +39,7 @@ const COORDINATE_NAMES: [(&str, &str); 10] = [
     ("xcoord", "ycoord"),
 ];
 
-/// Names under which text columns hold WKT, hexadecimal WKB or GeoJSON.
+/// Names of text columns that hold WKT, hexadecimal WKB or GeoJSON.
 const GEOMETRY_NAMES: [&str; 11] = [
     "geometry",
     "geom",
@@ -38,13 +54,13 @@ const GEOMETRY_NAMES: [&str; 11] = [
     "geo shape",
 ];
 
-/// Whether `name` is one that geometry columns usually have.
+/// Whether `name` is a usual name of geometry columns.
 pub(crate) fn is_geometry_name(name: &str) -> bool {
     GEOMETRY_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The first pair of column names, by column order, that read like longitude
-/// and latitude with a common prefix and suffix (`pickup_lon`, `pickup_lat`; `pickupLon`, `pickupLat`).
+/// The first pair of column names, in column order, that read like longitude and latitude with a
+/// common prefix and suffix (`pickup_lon`, `pickup_lat`; `pickupLon`, `pickupLat`).
 pub fn detect_coordinates_by_name<'a>(names: &[&'a str]) -> Option<(&'a str, &'a str)> {
     let lower: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     let mut best: Option<(usize, usize)> = None;
@@ -63,10 +79,10 @@ pub fn detect_coordinates_by_name<'a>(names: &[&'a str]) -> Option<(&'a str, &'a
     best.map(|(x, y)| (names[x], names[y]))
 }
 
-/// The name that the partner of a column must have, if its name contains `x_name` as a word of its own; `lower` is the
-/// name in small letters.
+/// The name of the other coordinate's column, if `name` contains `x_name` as a word of its own.
+/// `lower` is `name` in lower case.
 fn partner_of(name: &str, lower: &str, x_name: &str, y_name: &str) -> Option<String> {
-    // In camel case a capital begins a word; a single letter is too weak for that.
+    // In camel case a capital begins a word. A single letter is too weak a sign there.
     let is_capital = |character: Option<char>| x_name.len() > 1 && character.is_some_and(|c| c.is_ascii_uppercase());
     let is_small = |character: Option<char>| character.is_some_and(|c| c.is_ascii_lowercase());
     let is_boundary = |before: Option<char>, after: Option<char>| {
@@ -84,7 +100,7 @@ fn partner_of(name: &str, lower: &str, x_name: &str, y_name: &str) -> Option<Str
     Some(format!("{prefix}{y_name}{suffix}"))
 }
 
-/// The coordinate columns of a table: named so, and of type float64 or int64.
+/// The coordinate columns of a table, by their names. Their type must be float64 or int64.
 pub fn detect_coordinates(schema: &Schema) -> Option<(String, String)> {
     let numeric: Vec<&str> = schema
         .fields()
@@ -95,8 +111,8 @@ pub fn detect_coordinates(schema: &Schema) -> Option<(String, String)> {
     detect_coordinates_by_name(&numeric).map(|(x, y)| (x.to_string(), y.to_string()))
 }
 
-/// The key column of a table: `id`, `key`, `fid`, `uuid`, … anywhere, or a first
-/// column whose name ends in `_id`; of an integer type, text or UUIDs.
+/// The key column of a table: `id`, `key`, `fid`, `uuid`, … anywhere, or a first column whose name
+/// ends in `_id`. Its type must be an integer type, text or UUID.
 pub fn detect_key(schema: &Schema) -> Option<String> {
     const NAMES: [&str; 9] = ["id", "key", "fid", "gid", "ogc_fid", "objectid", "uuid", "guid", "pk"];
     let is_key_type = |data_type: &DataType| {
@@ -116,7 +132,7 @@ pub fn detect_key(schema: &Schema) -> Option<String> {
     }
 }
 
-/// What was recognised in a file.
+/// The columns recognised in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     /// The column that looks like a key.

@@ -1,7 +1,7 @@
-//! Opening the bytes of a file, decompressed where need be.
+//! Opens the bytes of a file and decompresses them if needed.
 //!
-//! Text files are read twice (once to learn their types), so only regular
-//! files are taken. Compressed streams decode as they are read.
+//! Text files are read twice, first to learn their types. Only regular files are therefore
+//! accepted. Compressed streams are decompressed while they are read.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,27 +11,28 @@ use crate::error::{FormatError, Location};
 
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Logarithms of the windows that a Zstandard decoder allocates, as a frame asks for: what ordinary levels take is always
-/// allowed (8 MiB), and what every decoder takes without being asked to is the most (128 MiB).
+/// Window sizes of a Zstandard decoder as binary logarithms. A frame asks for a window, and the
+/// decoder allocates it. Up to the first (8 MiB, ordinary compression levels) is always allowed.
+/// More than the second (128 MiB, the default limit of every decoder) never is.
 const WINDOW_LOG_MIN: u32 = 23;
 const WINDOW_LOG_MAX: u32 = 27;
 
-/// How names of packed files end, and by what they are packed then.
+/// Extensions of compressed files and the compression of each.
 const SUFFIXES: [(&str, &str); 3] = [(".gz", "gzip"), (".zst", "Zstandard"), (".zstd", "Zstandard")];
 
-/// What is wrong with a file whose content is not of the format that its name says.
+/// The error about a file whose content does not match the format in its name.
 pub(crate) fn said_by_name(format: &str) -> String {
     format!("the name says {format}, but the content does not start as such a file does")
 }
 
-/// How the bytes of a file are packed.
+/// How the bytes of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
     None,
-    /// gzip, also of several members.
+    /// gzip, also with several members.
     Gzip,
-    /// Zstandard, also of several frames.
+    /// Zstandard, also with several frames.
     Zstd,
 }
 
@@ -56,7 +57,7 @@ fn is_skippable_frame(head: &[u8]) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
     pub path: PathBuf,
-    /// Where its bytes lie, if not there.
+    /// The path of its content, if that is elsewhere.
     content: Option<PathBuf>,
     pub compression: Compression,
     /// Logarithm of the largest window of a Zstandard frame.
@@ -69,7 +70,7 @@ pub(crate) struct Input {
 pub(crate) type Content = Box<dyn BufRead + Send>;
 
 impl Input {
-    /// Opens `path` far enough to know its compression. Decoding may take about so many bytes.
+    /// Opens `path` and detects its compression. The decoder may take about `bytes_max` bytes.
     pub(crate) fn new(path: &Path, content: Option<&Path>, bytes_max: u64) -> Result<Input, FormatError> {
         let mut file = open_file(path, content)?;
         let mut head = [0; 4];
@@ -122,7 +123,7 @@ impl Input {
     }
 }
 
-/// A Zstandard decoder that says what to do about a frame whose window is too large.
+/// A Zstandard decoder whose error for a too large window tells the remedy.
 struct Windowed<D> {
     decoder: D,
     window_log_max: u32,
@@ -143,7 +144,7 @@ impl<D: Read> Read for Windowed<D> {
     }
 }
 
-/// Opens a regular file, whose bytes may lie elsewhere.
+/// Opens a regular file. Its content may be at another path.
 fn open_file(path: &Path, content: Option<&Path>) -> Result<File, FormatError> {
     let failed = |source| FormatError::Io { path: path.to_path_buf(), action: "open the file", source };
     let metadata = std::fs::metadata(content.unwrap_or(path)).map_err(failed)?;
@@ -162,7 +163,7 @@ fn open_file(path: &Path, content: Option<&Path>) -> Result<File, FormatError> {
     File::open(content.unwrap_or(path)).map_err(failed)
 }
 
-/// Fills as much of `buffer` as there is.
+/// Reads until `buffer` is full or the content ends.
 fn read_up_to(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < buffer.len() {

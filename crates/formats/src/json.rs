@@ -1,8 +1,8 @@
 //! JSON records: NDJSON, GeoJSON documents and GeoJSON text sequences.
 //!
-//! Documents are taken apart feature by feature without being loaded. Parsing
-//! is strict: duplicate member names, numbers that overflow, invalid UTF-8 and
-//! nesting beyond a fixed depth are errors that name their place.
+//! Documents are read feature by feature and never loaded whole. Parsing is strict: duplicate
+//! member names, numbers that overflow, invalid UTF-8 and nesting beyond a fixed depth are errors
+//! with their position.
 
 mod document;
 pub(crate) mod flat;

@@ -1,13 +1,14 @@
-//! Which columns a text file gets, once all of its values have been seen:
-//! the role and type of each, and where the geometry is.
+//! Plans the columns of a text file after all of its values have been seen: the role and type of
+//! each, and the location of the geometry.
 
 use std::path::Path;
 
 use crate::demand::DemandedType;
 use crate::error::{FormatError, Location};
+use crate::guess::GeometryColumns;
 use crate::guess::{detect_coordinates_by_name, detect_key};
 use crate::rows::{ColumnPlan, Role, schema_of};
-use crate::source::{GeometryColumns, ReadOptions};
+use crate::source::ReadOptions;
 use crate::types::{ColumnType, Observed};
 
 /// A column of the file and its values.
@@ -30,8 +31,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Plans the columns. `has_own_geometry` is for files whose records carry
-    /// a geometry beside their columns.
+    /// Plans the columns. `has_own_geometry` is for files whose records have a geometry beside
+    /// their columns.
     ///
     /// # Errors
     /// When the options name columns that are not there.
@@ -60,7 +61,7 @@ impl Layout {
                             warnings.extend(column.observed.timestamp_warnings(column.name, column_type));
                             Role::Value(column_type)
                         }
-                        // No key is a time, and its text loses nothing.
+                        // A key is never a time, and as text it loses nothing.
                         None if options.key.as_deref() == Some(column.name) && column.observed.are_times() => {
                             Role::Value(ColumnType::Utf8)
                         }
@@ -81,8 +82,8 @@ impl Layout {
         Ok(Layout { columns, geometry, warnings })
     }
 
-    /// Makes text of integers that only uint64 holds, which loses nothing: no attribute is of that type. The columns are
-    /// complete by now.
+    /// Turns columns of integers that only uint64 holds into text, which loses nothing: attributes
+    /// have no such type. The columns are complete by now.
     pub(crate) fn settle_integers(&mut self, options: &ReadOptions) {
         let key = options.key.clone().or_else(|| detect_key(&schema_of(&self.columns)));
         for ColumnPlan { name, role, .. } in &mut self.columns {
@@ -90,14 +91,15 @@ impl Layout {
             if is_found && key.as_ref() != Some(name) {
                 *role = Role::Text;
                 self.warnings.push(format!(
-                    "column {name:?} is text because it has integers beyond int64, which as numbers are taken for keys only"
+                    "column {name:?} is text because it has integers beyond int64; only a key column holds those as \
+                     numbers"
                 ));
             }
         }
     }
 }
 
-/// What the options name comes first, then a geometry that the records carry,
+/// The order of preference: the geometry that the options name, then one that the records carry,
 /// then a column of WKT or WKB, then a pair of coordinates.
 pub(crate) fn find_geometry(
     path: &Path,
@@ -123,8 +125,8 @@ pub(crate) fn find_geometry(
     })
 }
 
-/// Coordinates by their names alone, where nothing else is the geometry: what is no number in them is told as a bad
-/// value.
+/// Columns named like coordinates, if there is no other geometry. Values in them that are no
+/// numbers are refused.
 fn coordinates_with_bad_values(seen: &[ColumnSeen<'_>]) -> GeometryColumns {
     let with_values = seen.iter().filter(|column| column.observed.has_values());
     let names: Vec<&str> = with_values.map(|column| column.name).collect();
@@ -134,7 +136,7 @@ fn coordinates_with_bad_values(seen: &[ColumnSeen<'_>]) -> GeometryColumns {
     }
 }
 
-/// The geometry that the options ask for, checked against the column names.
+/// The geometry that the options name, checked against the column names.
 pub(crate) fn named_geometry(
     path: &Path,
     names: &[&str],
@@ -152,7 +154,7 @@ pub(crate) fn named_geometry(
             true => FormatError::refused(
                 path,
                 Location::File,
-                format!("there is no column {name:?}, where the dataset has its geometry; the columns are {shown}"),
+                format!("there is no column {name:?}, in which the dataset has its geometry; the columns are {shown}"),
                 "give the file a column of that name",
             ),
             false => FormatError::usage(path, format!("there is no column {name:?}; the columns are {shown}")),
@@ -183,7 +185,7 @@ pub(crate) fn named_geometry(
     }
 }
 
-/// `name`, or `name` with a number that makes it differ from all that are taken.
+/// `name`, or `name` with a number that makes it unique.
 pub fn unique_name(name: &str, is_taken: impl Fn(&String) -> bool) -> String {
     let mut candidate = name.to_string();
     let mut number = 2_u32;

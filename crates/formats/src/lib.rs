@@ -1,13 +1,11 @@
-//! Files of every format to Arrow batches, and Arrow batches to files.
+//! Reads files of every supported format into Arrow batches, and writes Arrow batches to files.
 //!
-//! [`open`] detects what a file is and returns a [`Source`], whose batches have
-//! few column types ([`ColumnType`]) and whose geometry is either one column of
-//! little-endian ISO WKB or two columns of coordinates. Rows that cannot be
-//! taken come back beside the good ones; damage to the file is an error.
-//! [`writer`] returns a [`Writer`] for an output format.
+//! [`open`] detects the format of a file and returns a [`Source`]. Its batches have few column
+//! types ([`ColumnType`]), and its geometry is either one column of little-endian ISO WKB or two
+//! columns of coordinates. Refused rows are returned beside the good ones; damage to the file is an
+//! error. [`writer`] returns a [`Writer`] for an output format.
 //!
-//! Memory is bounded by the batch, never by the file, and hostile input ends
-//! in an error.
+//! Memory is bounded by the batch, never by the file. Hostile input ends in an error.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +26,7 @@ mod number;
 mod pair;
 mod pieces;
 mod place;
+mod quoted;
 mod reprojection;
 mod rows;
 mod source;
@@ -42,7 +41,7 @@ pub use demand::DemandedType;
 pub use error::{FormatError, Location, SUPPORTED_FORMATS};
 pub use format::{Format, detect};
 pub use geometry::CoordinateOptions;
-pub use guess::{Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
+pub use guess::{GeometryColumns, Guess, detect_coordinates, detect_coordinates_by_name, detect_key};
 pub use input::Compression;
 pub use json::{
     ForeignMembers, JsonError, JsonErrorKind, JsonRecord, JsonValue, RecordOptions, RecordReader, parse_strict,
@@ -51,8 +50,7 @@ pub use layout::unique_name;
 pub use pair::CoordinatePair;
 pub use reprojection::Crs;
 pub use source::{
-    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, GeometryColumns, Header, Quote, ReadOptions,
-    RejectedRow, Source,
+    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, Header, Quote, ReadOptions, RejectedRow, Source,
 };
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
@@ -60,9 +58,8 @@ pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
 /// Opens a file for reading.
 ///
 /// # Errors
-/// When the file cannot be read, is damaged as far as opening shows (text
-/// formats are checked whole), has a format or reference system that is not
-/// supported, or lacks what the options name.
+/// When the file cannot be read, is damaged (opening checks text formats as a whole), has an
+/// unsupported format or reference system, or lacks something that the options name.
 pub fn open(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Source, FormatError> {
     let path = path.as_ref();
     let input = input::Input::new(path, options.content.as_deref(), options.decoded_bytes_max())?;

@@ -1,16 +1,15 @@
-//! Numbers as text. Nobody having said that a column holds numbers, what is not
-//! plainly one stays text: codes with leading zeros, and what has a plus sign.
-//! Where numbers are known to be meant, these are numbers. Thousands separators
-//! are in no number.
+//! Numbers as text. In a column of unknown type, only plain numbers count: codes with leading zeros
+//! and texts with a plus sign stay text. In a column of numbers, those are numbers too. No number
+//! has thousands separators.
 
 use std::borrow::Cow;
 
 use terrane_literal::{exact_float, exact_integer};
 
-/// What a text is, as a number.
+/// The kind of a text, as a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum NumberClass {
-    /// An integer that fits int64, be it written with a fraction of zeros or an exponent.
+    /// An integer that fits int64, even if written with a fraction of zeros or an exponent.
     Integer(i64),
     /// A positive integer that only uint64 holds.
     IntegerBeyondI64(u64),
@@ -47,8 +46,8 @@ pub(crate) fn classify(text: &str, decimal_comma: bool) -> NumberClass {
     }
 }
 
-/// Whether a number is near to no integer, which its digits tell without parsing it: those of 15 places are told apart
-/// by a float64.
+/// Whether a number is far from every integer. Its digits tell that without parsing: float64
+/// distinguishes numbers of 15 digits.
 fn is_plain_fraction(digits: &[u8], integer_length: usize) -> bool {
     const DIGITS_MAX: usize = 15;
     let Some([b'.' | b',', fraction @ ..]) = digits.get(integer_length..) else {
@@ -75,7 +74,7 @@ fn classify_integer(text: &str, is_negative: bool) -> NumberClass {
     }
 }
 
-/// Whether `text` is written as an integer, but is one that no type holds.
+/// Whether `text` is written as an integer that no integer type holds.
 pub(crate) fn is_too_large(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     let is_integer = digits.first().is_some_and(|&digit| digit != b'0') && count_digits(digits) == digits.len();
@@ -113,7 +112,7 @@ fn is_non_finite(text: &str) -> bool {
     ["nan", "inf", "infinity"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// `text` without a plus sign and leading zeros, where it is a number that has them.
+/// `text` without a plus sign and leading zeros, if it is a number with those.
 fn plain(text: &str) -> Cow<'_, str> {
     let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(digits), _) => ("-", digits),
@@ -123,7 +122,7 @@ fn plain(text: &str) -> Cow<'_, str> {
         _ => ("", text),
     };
     let zeros = digits.bytes().take_while(|byte| *byte == b'0').count();
-    // One zero stays before anything but a digit.
+    // One zero stays unless a digit follows.
     let is_before_digit = digits.as_bytes().get(zeros).is_some_and(u8::is_ascii_digit);
     let digits = &digits[if is_before_digit { zeros } else { zeros.saturating_sub(1) }..];
     match sign {
@@ -133,7 +132,7 @@ fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The integer that `text` stands for where numbers are known to be meant; `None` if it is none or does not fit.
+/// The integer in `text`, in a column of numbers; `None` if it is no integer or does not fit.
 pub(crate) fn parse_integer(text: &str, decimal_comma: bool) -> Option<i64> {
     match classify(&plain(text), decimal_comma) {
         NumberClass::Integer(value) => Some(value),
@@ -141,8 +140,8 @@ pub(crate) fn parse_integer(text: &str, decimal_comma: bool) -> Option<i64> {
     }
 }
 
-/// The float that is nearest to what `text` stands for where numbers are known to be meant; `None` if it is no number
-/// or overflows.
+/// The float nearest to the number in `text`, in a column of numbers; `None` if it is no number or
+/// overflows.
 pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
     let text = plain(text);
     match classify(&text, decimal_comma) {
@@ -152,18 +151,18 @@ pub(crate) fn parse_float(text: &str, decimal_comma: bool) -> Option<f64> {
     }
 }
 
-/// Whether `text` is a number that is no integer, where numbers may be meant.
+/// Whether `text` is a number that is no integer, in a column of numbers.
 pub(crate) fn is_fraction(text: &str, decimal_comma: bool) -> bool {
     classify(&plain(text), decimal_comma) == NumberClass::Float
 }
 
-/// Whether `text` is written as an integer that no float64 is.
+/// Whether `text` is written as an integer that no float64 holds exactly.
 pub(crate) fn is_inexact_integer(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text).as_bytes();
-    // Those of fewer digits are exact.
+    // Integers of fewer digits are exact.
     const DIGITS_MIN: usize = 16;
     let is_integer = digits.len() >= DIGITS_MIN && count_digits(digits) == digits.len();
-    // Of those that are longer than 128 bits it is not known.
+    // Of integers beyond 128 bits it is unknown.
     is_integer && text.parse().ok().and_then(|integer: i128| exact_float(integer)).is_none()
 }
 

@@ -1,10 +1,12 @@
-//! Places that are one value of two coordinates, such as `"37.79, -122.43"`.
+//! Positions in one value of two coordinates, such as `"37.79, -122.43"`.
 
 use serde_json::Value;
 use terrane_space::Point;
 
 use crate::error::FormatError;
-use crate::source::{GeometryColumns, ReadOptions, quoted};
+use crate::guess::GeometryColumns;
+use crate::quoted::quoted;
+use crate::source::ReadOptions;
 
 /// A column whose values are two coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub struct CoordinatePair {
     pub column: String,
     /// Whether the latitude, or y, comes first.
     pub y_first: bool,
-    /// Names of the columns that the longitude, or x, and the latitude, or y, go to.
+    /// Names of the columns for the longitude, or x, and the latitude, or y.
     pub names: [String; 2],
 }
 
@@ -23,10 +25,10 @@ impl CoordinatePair {
         GeometryColumns::Coordinates { x, y }
     }
 
-    /// The place that a text says, with or without brackets around it; none where it is blank.
+    /// The position in a text, with or without brackets around it; `None` if it is blank.
     ///
     /// # Errors
-    /// When it is not two numbers.
+    /// When the text is not two numbers.
     pub(crate) fn place(&self, text: &str) -> Result<Option<Point>, String> {
         let inner = text.trim();
         if inner.is_empty() {
@@ -52,7 +54,7 @@ impl CoordinatePair {
         }
     }
 
-    /// Puts the two coordinates in the place of the member of a record.
+    /// Replaces the member of a record by its two coordinates.
     ///
     /// # Errors
     /// When the member is not two numbers.
@@ -72,7 +74,7 @@ impl CoordinatePair {
     }
 
     /// # Errors
-    /// When the columns do not have it, or one that its coordinates would go to.
+    /// When there is no such column, or a column for its coordinates exists already.
     pub(crate) fn check(&self, path: &std::path::Path, names: &[&str]) -> Result<(), FormatError> {
         if !names.contains(&self.column.as_str()) {
             let names = names.join(", ");
@@ -85,7 +87,7 @@ impl CoordinatePair {
             Some(taken) => Err(FormatError::usage(
                 path,
                 format!(
-                    "the coordinates of column {:?} would go to column {taken:?}, which there is already",
+                    "the coordinates of column {:?} would go to column {taken:?}, which exists already",
                     self.column
                 ),
             )),
@@ -94,8 +96,8 @@ impl CoordinatePair {
     }
 }
 
-/// Takes a member that is named with the members around it, such as `location.lat`, out of them; one that is called so
-/// itself stays.
+/// Takes a member whose name includes those of the members around it, such as `location.lat`, out
+/// of them. A member with that very name stays.
 pub(crate) fn lift(fields: &mut serde_json::Map<String, Value>, name: &str) {
     if !name.contains('.') || fields.contains_key(name) {
         return;
@@ -124,12 +126,12 @@ fn take_nested(members: &mut serde_json::Map<String, Value>, name: &str) -> Opti
 }
 
 impl ReadOptions {
-    /// Whether members of a record may become others.
+    /// Whether the options replace members of a record.
     pub(crate) fn settles_members(&self) -> bool {
         self.pair.is_some() || [&self.x, &self.y, &self.geometry].into_iter().flatten().any(|name| name.contains('.'))
     }
 
-    /// Brings the members of a record to the columns that the options name.
+    /// Converts the members of a record to the columns that the options name.
     pub(crate) fn settle_members(&self, fields: &mut serde_json::Map<String, Value>) -> Result<(), String> {
         for name in [&self.x, &self.y, &self.geometry].into_iter().flatten() {
             lift(fields, name);

@@ -1,10 +1,11 @@
-//! Text in pieces: one thread cuts a file between records, several work on the pieces, and what they make of them is
-//! handed out in the order of the file. A piece that is large beside the memory allowed is worked on alone.
+//! Parallel reading of text. One thread cuts a file into pieces between records, several threads
+//! process the pieces, and the results are returned in the order of the file. A piece that is large
+//! compared to the allowed memory is processed alone.
 
 use std::any::Any;
 use std::io;
 use std::panic;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -12,27 +13,29 @@ use std::thread::{self, JoinHandle};
 use crate::error::FormatError;
 use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX};
 
-/// Most threads that work on the pieces of one file.
+/// Most threads that process the pieces of one file.
 const THREADS_MAX: usize = 8;
-/// How much text a piece has at least, unless the file ends, where memory allows it.
+/// Least text in a piece, where memory allows and the file does not end.
 const PIECE_BYTES: usize = 512 << 10;
-/// How many pieces share the memory that is allowed.
+/// Number of pieces that share the allowed memory.
 const PIECES_IN_MEMORY: usize = 16;
+/// Memory of a tree of JSON values, in bytes per byte of its text.
+const TREE_FACTOR: usize = 32;
 
-/// How large pieces are, and how much memory they take together.
+/// The size of pieces, and the memory they take together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PieceSize {
-    /// A piece ends with the record that reaches so many bytes of text,
+    /// A piece ends with the record that reaches this many bytes of text,
     pub bytes: usize,
-    /// or so many rows.
+    /// or this many rows.
     pub rows: usize,
-    /// What the values of a row take at least.
+    /// The least memory that the values of a row take.
     row_bytes: usize,
     bytes_in_memory: usize,
 }
 
 impl PieceSize {
-    /// For rows of so many columns, where decoding may take about `bytes_max`.
+    /// For rows of `columns` columns, where decoding may take about `bytes_max`.
     pub(crate) fn new(columns: usize, bytes_max: u64) -> PieceSize {
         let bytes_in_memory = usize::try_from(bytes_max / 2).unwrap_or(usize::MAX);
         let row_bytes = columns.max(1) * 8;
@@ -45,61 +48,78 @@ impl PieceSize {
         }
     }
 
-    /// What a piece takes in memory, as text and as values.
-    fn weight(&self, (bytes, rows): (usize, usize)) -> usize {
-        2 * bytes + rows * self.row_bytes
+    /// Memory of a piece, as text and as values.
+    fn weight(&self, extent: Extent) -> usize {
+        let Extent { bytes, rows, tree_bytes } = extent;
+        2 * bytes + rows * self.row_bytes + tree_bytes.saturating_mul(TREE_FACTOR)
     }
 }
 
-/// What pieces are cut from.
-pub(crate) trait PieceSource: Send + 'static {
-    type Piece: Send;
-
-    /// The next one, or `None` at the end of the file.
-    fn next_piece(&mut self, size: &PieceSize) -> Result<Option<Self::Piece>, FormatError>;
-
-    /// How many bytes of text and rows a piece has.
-    fn extent(piece: &Self::Piece) -> (usize, usize);
+/// How large a piece is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extent {
+    /// Bytes of text.
+    pub bytes: usize,
+    pub rows: usize,
+    /// Bytes of the longest text that becomes a tree of values.
+    pub tree_bytes: usize,
 }
 
-/// The memory of the pieces that are worked on or wait.
+/// A file that can be cut into pieces.
+pub(crate) trait PieceSource: Send + 'static {
+    type Piece: Send + 'static;
+
+    /// The next piece, or `None` at the end of the file.
+    fn next_piece(&mut self, size: &PieceSize) -> Result<Option<Self::Piece>, FormatError>;
+
+    fn extent(piece: &Self::Piece) -> Extent;
+}
+
+/// The memory of the pieces that are processed or wait.
 #[derive(Default)]
-struct Held {
-    state: Mutex<HeldState>,
+struct MemoryInUse {
+    state: Mutex<MemoryInUseState>,
     has_changed: Condvar,
 }
 
 #[derive(Default)]
-struct HeldState {
+struct MemoryInUseState {
     bytes: usize,
     pieces: usize,
-    /// Nobody wants any more of them.
+    /// The consumer needs no more pieces.
     is_over: bool,
 }
 
-impl Held {
-    fn lock(&self) -> MutexGuard<'_, HeldState> {
+impl MemoryInUse {
+    fn lock(&self) -> MutexGuard<'_, MemoryInUseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a piece; false if there is no need of it any more.
-    fn take(&self, weight: usize, (bytes_max, pieces_max): (usize, usize)) -> bool {
-        let is_full = |held: &HeldState| {
-            held.pieces > 0 && (held.pieces >= pieces_max || held.bytes.saturating_add(weight) > bytes_max)
-        };
-        let mut held = self
-            .has_changed
-            .wait_while(self.lock(), |held| !held.is_over && is_full(held))
-            .unwrap_or_else(PoisonError::into_inner);
-        held.bytes += weight;
-        held.pieces += 1;
-        !held.is_over
+    /// Waits until another piece may be read. Returns false if the consumer needs no more pieces.
+    fn wait_for_room(&self, (bytes_max, pieces_max): (usize, usize)) -> bool {
+        self.wait_while(|in_use| in_use.pieces >= pieces_max || in_use.bytes >= bytes_max)
+    }
+
+    /// Waits until there is memory for a piece. Returns false if the consumer needs no more pieces.
+    fn take(&self, weight: usize, (bytes_max, _): (usize, usize)) -> bool {
+        let is_wanted = self.wait_while(|in_use| in_use.bytes.saturating_add(weight) > bytes_max);
+        let mut in_use = self.lock();
+        in_use.bytes += weight;
+        in_use.pieces += 1;
+        is_wanted
+    }
+
+    /// Waits while memory is full, unless no piece is in use.
+    fn wait_while(&self, is_full: impl Fn(&MemoryInUseState) -> bool) -> bool {
+        let must_wait = |in_use: &mut MemoryInUseState| !in_use.is_over && in_use.pieces > 0 && is_full(in_use);
+        let in_use = self.has_changed.wait_while(self.lock(), must_wait).unwrap_or_else(PoisonError::into_inner);
+        !in_use.is_over
     }
 
     fn give_back(&self, weight: usize) {
-        let mut held = self.lock();
-        held.bytes -= weight;
-        held.pieces -= 1;
+        let mut in_use = self.lock();
+        in_use.bytes -= weight;
+        in_use.pieces -= 1;
         self.has_changed.notify_all();
     }
 
@@ -109,134 +129,166 @@ impl Held {
     }
 }
 
-/// What was made of a piece that was, is or will be worked on, and the piece's weight.
+/// The future result of a piece, and the piece's weight.
 type Promise<T> = Result<(Receiver<T>, usize), FormatError>;
 
-/// What is made of the pieces of a file, in their order.
-pub(crate) struct Pieces<S, T> {
-    promises: Receiver<Promise<T>>,
-    held: Arc<Held>,
-    reader: Option<JoinHandle<S>>,
-    workers: Vec<JoinHandle<()>>,
-    /// What the pieces were cut from, once that is over.
-    source: Option<S>,
+/// What is done with each piece.
+type Work<P, T> = Arc<dyn Fn(P) -> T + Send + Sync>;
+
+/// The results for the pieces of a file, in their order. Reading begins with the first request.
+pub(crate) struct Pieces<S: PieceSource, T> {
+    path: PathBuf,
+    size: PieceSize,
+    /// Before reading begins.
+    waiting: Option<(S, Work<S::Piece, T>)>,
+    running: Option<Running<S, T>>,
+    /// After reading has ended.
+    ended: Option<S>,
 }
 
 impl<S: PieceSource, T: Send + 'static> Pieces<S, T> {
-    /// Makes `work` of every piece of the file at `path`, on as many threads as there are cores.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
+    /// Runs `work` on every piece of the file at `path`, with as many threads as there are cores.
     pub(crate) fn new(
         path: &Path,
-        mut source: S,
+        source: S,
         size: PieceSize,
         work: impl Fn(S::Piece) -> T + Send + Sync + 'static,
-    ) -> Result<Pieces<S, T>, FormatError> {
+    ) -> Pieces<S, T> {
+        let waiting = Some((source, Arc::new(work) as Work<S::Piece, T>));
+        Pieces { path: path.to_path_buf(), size, waiting, running: None, ended: None }
+    }
+
+    /// The result for the next piece, or `None` after the last one.
+    ///
+    /// # Errors
+    /// The file cannot be read on. The system cannot start a thread.
+    pub(crate) fn next(&mut self) -> Result<Option<T>, FormatError> {
+        if let Some((source, work)) = self.waiting.take() {
+            self.running = Some(Running::start(source, self.size, work).map_err(|error| FormatError::Io {
+                path: self.path.clone(),
+                action: "start a thread to read the file",
+                source: error,
+            })?);
+        }
+        let Some(running) = &mut self.running else { return Ok(None) };
+        let result = running.next();
+        if !matches!(result, Ok(Some(_))) {
+            self.end();
+        }
+        result
+    }
+
+    /// The source, after the last piece.
+    pub(crate) fn into_source(mut self) -> S {
+        self.end();
+        let waiting = self.waiting.take().map(|(source, _)| source);
+        self.ended.take().or(waiting).expect("reading gives the source back when it ends")
+    }
+
+    /// Ends the threads. Passes on their panic.
+    fn end(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.ended = Some(running.end().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        }
+    }
+}
+
+/// The threads that read and process pieces.
+struct Running<S, T> {
+    promises: Receiver<Promise<T>>,
+    in_use: Arc<MemoryInUse>,
+    reader: Option<JoinHandle<S>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl<S: PieceSource, T: Send + 'static> Running<S, T> {
+    fn start(source: S, size: PieceSize, work: Work<S::Piece, T>) -> io::Result<Self> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let held = Arc::new(Held::default());
+        let in_use = Arc::new(MemoryInUse::default());
         let (to_workers, pieces) = mpsc::channel::<(S::Piece, Sender<T>)>();
         let (promise, promises) = mpsc::channel();
-        let work = Arc::new((work, Mutex::new(pieces)));
-        let started = |error: io::Error| FormatError::Io {
-            path: path.to_path_buf(),
-            action: "start a thread to read the file",
-            source: error,
-        };
-        let mut made = Pieces { promises, held: Arc::clone(&held), reader: None, workers: Vec::new(), source: None };
+        let pieces = Arc::new(Mutex::new(pieces));
+        let mut running = Running { promises, in_use: Arc::clone(&in_use), reader: None, workers: Vec::new() };
         for _ in 0..threads {
-            let work = Arc::clone(&work);
+            let (work, pieces) = (Arc::clone(&work), Arc::clone(&pieces));
             let run = move || {
-                let (work, pieces) = &*work;
                 // The lock is free before the work begins.
                 let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 while let Ok((piece, result)) = next() {
-                    // Nobody may want it any more.
+                    // The consumer may be gone.
                     let _ = result.send(work(piece));
                 }
             };
             match thread::Builder::new().name("terrane-convert".to_string()).spawn(run) {
-                Ok(worker) => made.workers.push(worker),
-                // Some are enough.
-                Err(_) if !made.workers.is_empty() => break,
-                Err(error) => return Err(started(error)),
+                Ok(worker) => running.workers.push(worker),
+                // Fewer threads than planned are enough.
+                Err(_) if !running.workers.is_empty() => break,
+                Err(error) => return Err(error),
             }
         }
         let bounds = (size.bytes_in_memory, threads * 2 + 2);
-        let read = move || {
-            while let Some(piece) = source.next_piece(&size).transpose() {
-                let (piece, weight) = match piece {
-                    Ok(piece) => {
-                        let weight = size.weight(S::extent(&piece));
-                        (piece, weight)
-                    }
-                    Err(error) => {
-                        let _ = promise.send(Err(error));
-                        break;
-                    }
-                };
-                let (result, receiver) = mpsc::channel();
-                let is_wanted = held.take(weight, bounds);
-                if !is_wanted || promise.send(Ok((receiver, weight))).is_err() {
-                    break;
-                }
-                if to_workers.send((piece, result)).is_err() {
-                    break;
-                }
-            }
-            source
-        };
-        made.reader = Some(thread::Builder::new().name("terrane-read".to_string()).spawn(read).map_err(started)?);
-        Ok(made)
+        let read = move || Self::read(source, size, bounds, &in_use, &promise, &to_workers);
+        running.reader = Some(thread::Builder::new().name("terrane-read".to_string()).spawn(read)?);
+        Ok(running)
     }
 
-    /// What was made of the next piece, or `None` after the last one.
-    pub(crate) fn next(&mut self) -> Result<Option<T>, FormatError> {
-        let Ok(promise) = self.promises.recv() else {
-            self.pass_panic_on();
-            return Ok(None);
-        };
+    fn read(
+        mut source: S,
+        size: PieceSize,
+        bounds: (usize, usize),
+        in_use: &MemoryInUse,
+        promise: &Sender<Promise<T>>,
+        to_workers: &Sender<(S::Piece, Sender<T>)>,
+    ) -> S {
+        while in_use.wait_for_room(bounds) {
+            let piece = match source.next_piece(&size) {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    let _ = promise.send(Err(error));
+                    break;
+                }
+            };
+            let weight = size.weight(S::extent(&piece));
+            let (result, receiver) = mpsc::channel();
+            let is_wanted = in_use.take(weight, bounds);
+            if !is_wanted || promise.send(Ok((receiver, weight))).is_err() || to_workers.send((piece, result)).is_err()
+            {
+                break;
+            }
+        }
+        source
+    }
+
+    fn next(&mut self) -> Result<Option<T>, FormatError> {
+        let Ok(promise) = self.promises.recv() else { return Ok(None) };
         let (result, weight) = promise?;
-        let Ok(made) = result.recv() else {
-            self.pass_panic_on();
-            unreachable!("a thread that sends nothing has panicked");
-        };
-        self.held.give_back(weight);
+        // A thread that sends nothing has panicked, which the end passes on.
+        let Ok(made) = result.recv() else { return Ok(None) };
+        self.in_use.give_back(weight);
         Ok(Some(made))
     }
 
-    /// What the pieces were cut from, after the last one.
-    pub(crate) fn into_source(mut self) -> S {
-        self.pass_panic_on();
-        self.source.take().expect("a thread that does not panic gives it back")
-    }
-}
-
-impl<S, T> Pieces<S, T> {
-    /// Ends the threads; one of them may have panicked.
-    fn end(&mut self) -> Option<Box<dyn Any + Send>> {
-        self.held.end();
+    /// Ends the threads and gives the source back, or the panic of one of them.
+    fn end(mut self) -> Result<S, Box<dyn Any + Send>> {
+        self.in_use.end();
         let workers: Vec<_> = self.workers.drain(..).filter_map(|worker| worker.join().err()).collect();
-        let reader = match self.reader.take().map(JoinHandle::join) {
-            Some(Ok(source)) => {
-                self.source = Some(source);
-                None
-            }
-            Some(Err(panic)) => Some(panic),
-            None => None,
-        };
-        workers.into_iter().chain(reader).next()
-    }
-
-    fn pass_panic_on(&mut self) {
-        if let Some(panic) = self.end() {
-            panic::resume_unwind(panic);
+        let reader = self.reader.take().expect("it is taken once").join();
+        match workers.into_iter().next() {
+            Some(panic) => Err(panic),
+            None => reader,
         }
     }
 }
 
-impl<S, T> Drop for Pieces<S, T> {
+impl<S, T> Drop for Running<S, T> {
     fn drop(&mut self) {
-        let _ = self.end();
+        self.in_use.end();
+        let threads = self.workers.drain(..).map(|worker| worker.join().is_ok());
+        let _ = threads.count();
+        let _ = self.reader.take().map(JoinHandle::join);
     }
 }
+
+#[cfg(test)]
+mod tests;

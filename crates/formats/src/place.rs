@@ -1,4 +1,5 @@
-//! Positions on the globe: what is slightly or by whole turns outside of it is brought back.
+//! Positions on the globe. Those slightly outside of the range are moved to its bound, and those
+//! outside by whole turns are turned back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,10 +8,10 @@ use terrane_space::{CoordinateSystem, Point};
 
 /// How far beyond the range a coordinate may lie to be moved onto its bound: 0.1 mm on the ground.
 const CLAMP_DEGREES: f64 = 1e-9;
-/// Longitudes further off are wrong rather than counted another way.
+/// Longitudes further off are errors, not another way of counting.
 const WRAPPED_DEGREES_MAX: f64 = 540.0;
 
-/// What was changed in the positions of a file.
+/// Changes to the positions of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     clamped: AtomicU64,
@@ -50,7 +51,7 @@ impl Notes {
     }
 }
 
-/// A position of longitude and latitude; with `wraps`, longitudes may be counted from 0 to 360.
+/// A position of longitude and latitude. With `wraps`, longitudes may be counted from 0 to 360.
 pub(crate) fn fit_point(point: Point, wraps: bool, notes: &Notes) -> Point {
     if is_in_range(point) {
         return point;
@@ -63,16 +64,16 @@ pub(crate) fn fit_point(point: Point, wraps: bool, notes: &Notes) -> Point {
     point
 }
 
-/// The same for a geometry of stored form. One that goes beyond 180 degrees is cut there.
+/// The same for a stored geometry. One that crosses 180 degrees is cut there.
 ///
 /// # Errors
-/// A polygon that cannot be cut.
+/// When a polygon cannot be cut.
 pub(crate) fn fit_geometry(wkb: Vec<u8>, wraps: bool, notes: &Notes) -> Result<Vec<u8>, String> {
     if let Some(point) = as_flat_point(&wkb) {
         let fitted = fit_point(point, wraps, notes);
         return Ok(if fitted == point { wkb } else { point_wkb(fitted).to_vec() });
     }
-    // What is no geometry is refused by the store, with the reason.
+    // The store refuses bytes that are no geometry, with the reason.
     let Ok(summary) = summarise(&wkb, CoordinateSystem::Planar) else {
         return Ok(wkb);
     };
@@ -81,7 +82,7 @@ pub(crate) fn fit_geometry(wkb: Vec<u8>, wraps: bool, notes: &Notes) -> Result<V
     if summary.is_empty || is_in_range(low) && is_in_range(high) {
         return Ok(wkb);
     }
-    // Single points are turned back one by one, what has edges is cut as a whole.
+    // Single points are turned back one by one; paths and polygons are cut as a whole.
     let wkb = replace_positions(&wkb, &mut |place, point| {
         Ok(fit_point(point, wraps && place.is_first && place.is_last, notes))
     })?;

@@ -1,7 +1,7 @@
-//! From projected coordinates to longitude and latitude.
+//! Converts projected coordinates to longitude and latitude.
 //!
-//! Every position is projected back: inverse projections answer for places
-//! that are not on the earth, too, with others that are.
+//! Every position is projected back and compared. An inverse projection also returns a result for
+//! places that are not on the earth, and projecting that result gives other coordinates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,32 +12,33 @@ use proj4rs::transform::transform;
 use crate::crs::DeclaredCrs;
 use crate::datum::{Tie, tie};
 
-/// How far beyond the end of the world, in degrees of longitude, the map of a
-/// cylindrical projection may go on: a map of the Pacific reaches its other
-/// side. Further off, a coordinate is more likely wrong.
+/// How many degrees of longitude a map may extend beyond the end of the world, in a cylindrical
+/// projection: a map of the Pacific reaches the other side. Coordinates further off are more likely
+/// wrong.
 const OVERLAP_DEGREES: f64 = 75.0;
 
-/// What a round trip may deviate: this, or this share of the coordinates.
+/// Allowed deviation of a round trip: this length, or this share of the coordinates.
 const DEVIATION_METRES: f64 = 1.0;
 const DEVIATION_SHARE: f64 = 1e-6;
 
 const METRES_PER_DEGREE: f64 = 111_319.5;
 
-/// A shorter edge goes round less than half of the earth, if not near a pole,
-/// where no cylindrical projection is.
+/// A shorter edge spans less than half of the earth, except near a pole, which no cylindrical
+/// projection reaches.
 const LONG_EDGE_METRES: f64 = 1e6;
 
-/// Nearer to a pole, a longitude says nothing.
+/// Nearer to a pole, a longitude is meaningless.
 const POLE_DEGREES: f64 = 1e-6;
 
-/// The conversion from a system to longitude and latitude on WGS 84, none where it is that; or why there is none.
+/// The conversion from a system to longitude and latitude on WGS 84, `None` if no conversion is
+/// needed; or why there is none.
 pub(crate) type Conversion = Result<Option<Arc<Reprojection>>, String>;
 
 pub(crate) fn conversion_from(crs: &DeclaredCrs) -> Conversion {
     match crs {
         DeclaredCrs::Wgs84 | DeclaredCrs::Undeclared => Ok(None),
         DeclaredCrs::Epsg(code) => Ok(Some(Arc::new(Reprojection::from_epsg(*code)?))),
-        DeclaredCrs::Other(_) => Err("it has no EPSG code to convert it by".to_string()),
+        DeclaredCrs::Other(_) => Err("it has no EPSG code, which the conversion needs".to_string()),
     }
 }
 
@@ -49,7 +50,7 @@ impl Crs {
     /// From `EPSG:3857`, an OGC address or URN, PROJJSON, or WKT that names a code.
     ///
     /// # Errors
-    /// When it names no system, or one that cannot be converted.
+    /// When the text names no system, or one that cannot be converted.
     pub fn parse(text: &str) -> Result<Crs, String> {
         let declared = DeclaredCrs::from_text(text);
         if declared == DeclaredCrs::Undeclared {
@@ -108,7 +109,7 @@ impl Reprojection {
             .ok()
             .and_then(crs_definitions::from_code)
             .map(|definition| definition.proj4)
-            .ok_or_else(|| "the code is not known here".to_string())?;
+            .ok_or_else(|| "the EPSG code is unknown".to_string())?;
         let tie = tie(code, definition)?;
         let source =
             Proj::from_proj_string(definition).map_err(|error| format!("the projection is not supported ({error})"))?;
@@ -123,12 +124,14 @@ impl Reprojection {
         Ok(reprojection)
     }
 
-    /// What to tell of the accuracy, if there is something to tell.
+    /// The notice on the accuracy, if there is one.
     pub(crate) fn caveat(&self) -> Option<&'static str> {
         match self.tie {
             Tie::Same => None,
             Tie::Approximate => Some(
-                "its datum is brought to WGS 84 by one approximate shift: positions may be off by several metres, in parts of its area by tens of metres; where that matters, convert the file with PROJ and its grid files first",
+                "its datum is converted to WGS 84 by one approximate shift: positions may be off by several metres, \
+                 in parts of its area by tens of metres; where that matters, convert the file with PROJ and its grid \
+                 files first",
             ),
         }
     }
@@ -144,11 +147,11 @@ impl Reprojection {
         ))
     }
 
-    /// By how many degrees the longitude changes on the straight way from `a`
-    /// to `b` in the source; more than 180 on long ways.
+    /// By how many degrees the longitude changes on the straight way from `a` to `b` in the source.
+    /// Over 180 on long ways.
     ///
     /// # Errors
-    /// A way that leads over a pole, or out of the projection.
+    /// When the way crosses a pole or leaves the projection.
     pub(crate) fn longitude_change(&self, a: &Converted, b: &Converted) -> Result<f64, String> {
         let is_long = (b.x - a.x).hypot(b.y - a.y) * self.metres_per_unit > LONG_EDGE_METRES
             || (b.longitude - a.longitude).abs() > 90.0;
@@ -173,7 +176,8 @@ impl Reprojection {
         Ok(self.change_in_halves(a, &middle, min, max)? + self.change_in_halves(&middle, b, min, max)?)
     }
 
-    /// Whether a position has no longitude. Where a pole is a line of the map, it has one.
+    /// Whether a position has no longitude. If the map shows a pole as a line, its positions have
+    /// one.
     fn is_pole(&self, place: &Converted) -> bool {
         let has_line = self.world.is_some() || self.source.is_latlong();
         !has_line && place.latitude.abs() > 90.0 - POLE_DEGREES
@@ -212,11 +216,11 @@ impl Reprojection {
             }
             difference.abs() <= tolerance && (back_y - y).abs() <= tolerance
         };
-        // Beside the place, too: where a map ends, one place is at two of its sides.
+        // Positions beside it count too: at the edge of a map, one place appears on two sides.
         [0.0, -1e-8, 1e-8].iter().any(|beside| self.forward(longitude + beside, latitude).is_some_and(is_near))
     }
 
-    /// The equator, if x depends on nothing but the longitude and is in proportion to it.
+    /// The equator, if x depends on the longitude alone and is proportional to it.
     fn find_world(&self) -> Option<World> {
         if self.source.is_latlong() {
             return None;
@@ -232,7 +236,7 @@ impl Reprojection {
     }
 }
 
-/// Takes back what rounding puts beyond the bound.
+/// Corrects rounding beyond the bound.
 fn onto_bound(degrees: f64, bound: f64) -> f64 {
     const ROUNDING_DEGREES: f64 = 1e-9;
     if degrees.abs() > bound && degrees.abs() <= bound + ROUNDING_DEGREES { bound.copysign(degrees) } else { degrees }
@@ -264,7 +268,7 @@ mod tests {
 
     /// Code, x, y, and the place on WGS 84 by PROJ 9.5, its best operation without grid files.
     const PLACES: [(u32, f64, f64, f64, f64, f64); 17] = [
-        // The last number: by how many metres the place may be off.
+        // The last number: the allowed error in metres.
         (2154, 652_301.56, 6_861_302.73, 2.35, 48.85, 0.1),
         (2056, 2_600_104.11, 1_199_879.63, 7.44, 46.95, 0.1),
         (2193, 1_749_045.8, 5_427_521.38, 174.78, -41.29, 0.1),
@@ -325,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Each code with the box of longitudes and latitudes that it is for.
+    /// Each code with its area of use in longitudes and latitudes.
     const AREAS: [(u32, [f64; 4]); 14] = [
         (3857, [-180.0, -85.0, 180.0, 85.0]),
         (3395, [-180.0, -80.0, 180.0, 84.0]),

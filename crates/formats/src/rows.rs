@@ -1,5 +1,5 @@
-//! Rows of text formats become batches here: each cell is converted to the
-//! type of its column, and a row of which one cell fails is refused whole.
+//! Converts rows of text formats to batches. Each cell is converted to the type of its column. A
+//! row with a cell that fails is refused as a whole.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -20,9 +20,11 @@ use terrane_space::Point;
 
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::json::flat::JsonRef;
 use crate::number;
-use crate::source::{Batch, GeometryColumns, RejectedRow, quoted, shorten};
+use crate::quoted::{quoted, shorten};
+use crate::source::{Batch, RejectedRow};
 use crate::types::{ColumnType, parse_boolean};
 
 /// One typed value.
@@ -41,12 +43,12 @@ pub(crate) enum Scalar<'a> {
     Timestamp(i64),
 }
 
-/// What a column of the file becomes.
+/// The role of a column of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// An attribute.
     Value(ColumnType),
-    /// An attribute of which the values have no narrower type in common: each is kept as its text.
+    /// An attribute whose values have no narrower type in common. Each is kept as its text.
     Text,
     /// Longitude or latitude, x or y: a finite float64.
     Coordinate,
@@ -55,7 +57,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// An attribute of the type that was found to fit its values.
+    /// An attribute with the type that fits its values.
     pub(crate) fn found(column_type: ColumnType) -> Role {
         match column_type {
             ColumnType::Utf8 => Role::Text,
@@ -78,7 +80,7 @@ impl Role {
 pub(crate) struct ColumnPlan {
     pub name: String,
     pub role: Role,
-    /// How its dates or timestamps are written, if not in ISO 8601.
+    /// The pattern of its dates or timestamps, if they are not in ISO 8601.
     pub pattern: Option<Arc<TimePattern>>,
 }
 
@@ -98,30 +100,30 @@ pub(crate) fn schema_of(columns: &[ColumnPlan]) -> SchemaRef {
 fn mismatch(text: &str, column_type: ColumnType) -> String {
     let remedy = match column_type {
         ColumnType::Date32 => {
-            "; write it like 2020-12-31, or tell how it is written, with --type COLUMN=date:FORMAT; a column of a new \
-             dataset is text with --type COLUMN=utf8"
+            "; write it like 2020-12-31, or give its format with --type COLUMN=date:FORMAT; to make the column text \
+             in a new dataset, use --type COLUMN=utf8"
         }
         ColumnType::Timestamp | ColumnType::TimestampUtc => {
-            "; write it like 2020-12-31T23:59:59, or tell how it is written, with --type COLUMN=timestamp:FORMAT; a \
-             column of a new dataset is text with --type COLUMN=utf8"
+            "; write it like 2020-12-31T23:59:59, or give its format with --type COLUMN=timestamp:FORMAT; to make \
+             the column text in a new dataset, use --type COLUMN=utf8"
         }
         ColumnType::Uuid => {
-            "; write 32 hexadecimal digits, with or without hyphens; a column of a new dataset is text with --type \
-             COLUMN=utf8"
+            "; write 32 hexadecimal digits, with or without hyphens; to make the column text in a new dataset, use \
+             --type COLUMN=utf8"
         }
         _ => "",
     };
     format!("{} is not a valid {}{remedy}", quoted(text), column_type.name())
 }
 
-/// Why a text that is no number is no coordinate.
+/// A hint why a text that is no number is no coordinate.
 fn no_coordinate(text: &str) -> String {
     let hint = if text.contains(['\u{2212}', '\u{2013}', '\u{2010}', '\u{2011}']) {
         ": it has a Unicode minus; write it with the hyphen of the keyboard (-)"
     } else if text.contains(['°', '\u{2032}', '\u{2033}', '\'', 'º']) {
         ": it is in degrees, minutes, seconds; write decimal degrees, such as 48.8567"
     } else if ["NULL", "NA", "N/A", "NONE", "-", "\\N", "#N/A"].contains(&text.to_ascii_uppercase().as_str()) {
-        ": if it stands for no value, say so with --null TEXT"
+        ": if it means that there is no value, use --null TEXT"
     } else {
         ""
     };
@@ -137,8 +139,8 @@ pub(crate) fn without_blanks(text: &str) -> &str {
     }
 }
 
-/// Converts a text cell. A cell that is empty without quotes is null; an empty
-/// cell with quotes is empty text or empty bytes where the column is of these.
+/// Converts a text cell. An empty cell without quotes is null. An empty cell with quotes is an
+/// empty text or empty bytes in columns of those types.
 pub(crate) fn text_scalar<'a>(
     text: &'a str,
     is_quoted: bool,
@@ -153,7 +155,7 @@ pub(crate) fn text_scalar<'a>(
             false => Scalar::Utf8(Cow::Borrowed(text)),
         });
     }
-    // Blanks around anything but text mean nothing.
+    // Blanks are significant in text only.
     let text = without_blanks(text);
     if text.is_empty() {
         return Ok(match is_quoted && role == Role::Value(ColumnType::Binary) {
@@ -164,7 +166,7 @@ pub(crate) fn text_scalar<'a>(
     typed_scalar(text, column, decimal_comma)
 }
 
-/// Converts what is anything but text, with nothing around it.
+/// Converts a cell of any type except text, without the blanks around it.
 fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> Result<Scalar<'a>, String> {
     let role = column.role;
     let column_type = role.column_type();
@@ -203,14 +205,14 @@ fn typed_scalar<'a>(text: &'a str, column: &ColumnPlan, decimal_comma: bool) -> 
     scalar.ok_or_else(|| if role == Role::Coordinate { no_coordinate(text) } else { mismatch(text, column_type) })
 }
 
-/// The float of 32 bits that is nearest to a number, unless that is beyond them.
+/// The nearest 32-bit float to a number, unless it overflows.
 fn float32(number: f64) -> Option<f32> {
     let rounded = number as f32;
     (rounded.is_finite() || !number.is_finite()).then_some(rounded)
 }
 
 fn inexact(integer: &str) -> String {
-    format!("{} cannot be exact as a float64; write {integer}.0 if it may be rounded", quoted(integer))
+    format!("{} does not fit float64 exactly; write {integer}.0 if it may be rounded", quoted(integer))
 }
 
 /// Converts a JSON value.
@@ -234,7 +236,7 @@ pub(crate) fn json_scalar<'a>(value: JsonRef<'a>, column: &ColumnPlan) -> Result
             number.as_f64().map(Scalar::Float64)
         }
         (ColumnType::Utf8, JsonRef::Text(text)) => Some(Scalar::Utf8(Cow::Borrowed(text))),
-        // What is nested is text in every column of text.
+        // A text column stores nested values as text.
         (ColumnType::Utf8, other) if role == Role::Text || matches!(other, JsonRef::Nested(_)) => {
             Some(Scalar::Utf8(Cow::Owned(other.to_string())))
         }
@@ -270,7 +272,7 @@ pub(crate) enum ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    /// For so many rows.
+    /// With capacity for `rows` rows.
     pub(crate) fn new(column_type: ColumnType, rows: usize) -> ColumnBuilder {
         match column_type {
             ColumnType::Boolean => ColumnBuilder::Boolean(BooleanBuilder::with_capacity(rows)),
@@ -288,8 +290,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends a value; one of another type than the column's becomes null,
-    /// which the conversions above never produce.
+    /// Appends a value. A value of another type than the column's becomes null; the conversions
+    /// above never produce one.
     pub(crate) fn append(&mut self, scalar: &Scalar<'_>) {
         match (self, scalar) {
             (ColumnBuilder::Boolean(builder), Scalar::Boolean(value)) => builder.append_value(*value),
@@ -340,14 +342,14 @@ impl ColumnBuilder {
     }
 }
 
-/// How rows become batches.
+/// How rows are converted to batches.
 #[derive(Debug)]
 pub(crate) struct RowPlan {
     pub columns: Vec<ColumnPlan>,
     schema: SchemaRef,
-    /// The columns of which both or none must be null.
+    /// The coordinate columns. Both or none of them must be null.
     coordinates: Option<[usize; 2]>,
-    /// Brings them to those of the dataset, if they are fields of the file.
+    /// Converts coordinate fields of the file to the coordinates of the dataset.
     reader: Option<GeometryReader>,
 }
 
@@ -366,7 +368,7 @@ impl RowPlan {
     }
 }
 
-/// Gathers the rows of a batch.
+/// Collects the rows of a batch.
 pub(crate) struct RowBuilder<'p> {
     plan: &'p RowPlan,
     builders: Vec<ColumnBuilder>,
@@ -375,13 +377,13 @@ pub(crate) struct RowBuilder<'p> {
 }
 
 impl RowBuilder<'_> {
-    /// For about so many rows.
+    /// With capacity for about `rows` rows.
     pub(crate) fn new(plan: &RowPlan, rows: usize) -> RowBuilder<'_> {
         let builders = plan.columns.iter().map(|column| ColumnBuilder::new(column.role.column_type(), rows)).collect();
         RowBuilder { plan, builders, rows: Vec::with_capacity(rows), rejected: Vec::new() }
     }
 
-    /// Adds a row, or says why it cannot be taken.
+    /// Adds a row, or returns why it is refused.
     pub(crate) fn push(&mut self, row: u64, mut scalars: Vec<Scalar<'_>>) -> Result<(), String> {
         if let Some(columns) = self.plan.coordinates {
             let [x, y] = columns.map(|column| scalars[column] == Scalar::Null);
@@ -404,12 +406,12 @@ impl RowBuilder<'_> {
         Ok(())
     }
 
-    /// Notes a row that cannot be taken.
+    /// Records a refused row.
     pub(crate) fn reject(&mut self, row: u64, line: u64, reason: String, raw: String) {
         self.rejected.push(RejectedRow { row, line: Some(line), reason, raw: Some(shorten(raw)) });
     }
 
-    /// Hands the gathered rows of the file at `path` over.
+    /// Returns the collected rows of the file at `path`.
     pub(crate) fn finish(mut self, path: &Path) -> Result<Batch, FormatError> {
         let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));

@@ -1,5 +1,5 @@
-//! What every reader offers: a schema, a geometry, and batches of rows with
-//! the rows that were refused beside them.
+//! The common interface of readers: a schema, a geometry, and batches of rows with the refused rows
+//! beside them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,22 +11,18 @@ use crate::demand::DemandedType;
 use crate::error::FormatError;
 use crate::format::Format;
 use crate::geometry::CoordinateOptions;
-use crate::guess::Guess;
+use crate::guess::{GeometryColumns, Guess};
 use crate::pair::CoordinatePair;
 use crate::types::{ColumnType, Observed};
 
-/// How many rows a batch has at most.
+/// Most rows of a batch.
 pub const BATCH_ROWS_MAX: usize = 8192;
 
-/// After how many bytes of text or geometry a batch is handed over early.
+/// Bytes of text or geometry after which a batch is handed over early.
 pub const BATCH_BYTES_SOFT: usize = 8 << 20;
 
-/// How many bytes of a columnar file are decoded at once at most, where the reader's options say
-/// nothing else.
+/// Most bytes of a columnar file that are decoded at once, unless the options set another limit.
 pub const DECODED_BYTES_MAX: u64 = 256 << 20;
-
-/// How much of a refused row is kept for the report.
-pub(crate) const RAW_BYTES_MAX: usize = 64 << 10;
 
 /// Whether the first row of a CSV file holds the column names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +34,8 @@ pub enum Header {
     Absent,
 }
 
-/// What encloses the fields of a CSV file in which separators and line ends mean themselves.
+/// The character that encloses fields of a CSV file. Inside, separators and line ends are ordinary
+/// characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quote {
     /// This character, an ASCII one.
@@ -53,55 +50,57 @@ impl Default for Quote {
     }
 }
 
-/// How a file is to be read. The default detects everything.
+/// How a file is read. The default detects everything.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// Where the content lies, if not under the file's name, which messages tell: such as a copy of a pipe.
+    /// The path of the content, if it differs from the file's name in messages: for example a copy
+    /// of a pipe.
     pub content: Option<PathBuf>,
-    /// The format, when the content is not to decide.
+    /// The format, if the content shall not decide.
     pub format: Option<Format>,
     /// CSV: whether there is a header row.
     pub header: Header,
-    /// CSV: the separator, when it is not to be detected.
+    /// CSV: the separator, if it shall not be detected.
     pub separator: Option<u8>,
-    /// CSV: what encloses fields.
+    /// CSV: the character that encloses fields.
     pub quote: Quote,
-    /// CSV: whether numbers are written like `12,5`, when it is not to be detected.
+    /// CSV: whether numbers are written like `12,5`, if it shall not be detected.
     pub decimal_comma: Option<bool>,
-    /// The column that holds the geometry (WKT, WKB, also hexadecimal, GeoJSON).
+    /// The column that holds the geometry: WKT, GeoJSON, or WKB (also hexadecimal).
     pub geometry: Option<String>,
-    /// The name that a geometry beside the columns of a record (GeoJSON, NDJSON) gets where no
-    /// column has it, in place of `geometry`.
+    /// The name of a geometry beside the columns of a record (GeoJSON, NDJSON), instead of
+    /// `geometry`. Unused if a column has it.
     pub own_geometry_name: Option<String>,
     /// The column that holds the longitude (or x).
     pub x: Option<String>,
     /// The column that holds the latitude (or y).
     pub y: Option<String>,
-    /// The column that holds both, in place of `x` and `y`.
+    /// The column that holds both, instead of `x` and `y`.
     pub pair: Option<CoordinatePair>,
-    /// Where records carry a geometry beside their columns (GeoJSON, NDJSON) and no column is called `x` or `y`:
-    /// the coordinates are those of that geometry, which must be a point of two dimensions.
+    /// For records with a geometry beside their columns (GeoJSON, NDJSON), if no column is called
+    /// `x` or `y`: takes the coordinates from that geometry, which must be a two-dimensional point.
     pub own_points: bool,
-    /// The column that holds the key, an empty name for none; guessed if not given. In text formats only the key may
-    /// be of uint64.
+    /// The column that holds the key, an empty name for none; guessed if not given. In text formats
+    /// only the key may be uint64.
     pub key: Option<String>,
-    /// Whether the columns of the geometry that are named here are those of the dataset that rows are added to, and
-    /// nobody's demand: a file that lacks one is refused.
+    /// Whether the geometry columns named here are those of the dataset that rows are added to, and
+    /// not the user's choice. A file that lacks one is refused.
     pub of_dataset: bool,
     /// How coordinates are read.
     pub coordinates: CoordinateOptions,
-    /// Types that columns shall have, by name, where a guess would not do.
+    /// Column types that the user asks for, by column name.
     pub demanded_types: Vec<(String, DemandedType)>,
     /// Texts that stand for null, in fields of CSV, quoted or not, and in strings of JSON.
     pub nulls: Vec<String>,
-    /// Types that columns of text formats must have, by name: those of the
-    /// dataset that rows are added to. Values that do not fit are refused.
+    /// Types that columns of text formats must have, by name: those of the dataset that rows are
+    /// added to. Values that do not fit are refused.
     pub column_types: Vec<(String, ColumnType)>,
-    /// Those of int64 that may become float64, and do where the file has a number that is no such integer.
+    /// Those of int64 that may become float64. They do if the file has a number that is not an
+    /// int64.
     pub widening: Vec<String>,
-    /// Arrow and Parquet: most bytes that what has to be decoded as one piece may take (a record
-    /// batch with the dictionaries; the pages of a row group's columns), [`DECODED_BYTES_MAX`] if
-    /// not given. Files of larger pieces are refused.
+    /// Arrow and Parquet: most bytes of a piece that has to be decoded at once,
+    /// [`DECODED_BYTES_MAX`] if not given. A piece is a record batch with its dictionaries, or the
+    /// pages of a row group's columns. Files with larger pieces are refused.
     pub decoded_bytes_max: Option<u64>,
 }
 
@@ -118,7 +117,7 @@ impl ReadOptions {
         self.column_types.iter().find(|(column, _)| column == name).map(|&(_, column_type)| column_type)
     }
 
-    /// The type that a column must have once its values have been seen.
+    /// The required type of a column whose values have been observed.
     pub(crate) fn column_type_for(&self, name: &str, observed: &Observed) -> Option<ColumnType> {
         match self.column_type(name) {
             Some(ColumnType::Int64) if observed.has_floats() && self.widening.iter().any(|column| column == name) => {
@@ -130,66 +129,47 @@ impl ReadOptions {
     }
 }
 
-/// Where the geometry of a row comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GeometryColumns {
-    /// The file has none that could be told.
-    None,
-    /// One Binary column of little-endian ISO WKB.
-    Column {
-        /// The column's name.
-        name: String,
-    },
-    /// Two Float64 columns.
-    Coordinates {
-        /// Longitude, or x.
-        x: String,
-        /// Latitude, or y.
-        y: String,
-    },
-}
-
-/// A row that could not be taken.
+/// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {
     /// The data row, counted from 1; a header is not counted.
     pub row: u64,
     /// The line of a text file on which the row starts, counted from 1.
     pub line: Option<u64>,
-    /// The column and value at fault and what is wrong with them.
+    /// The column and value at fault, and what is wrong.
     pub reason: String,
-    /// The row as the file has it, where it is text; long rows are cut.
+    /// The row as it is in a text file; long rows are cut.
     pub raw: Option<String>,
 }
 
-/// Some rows of a file, in the file's order.
+/// Consecutive rows of a file.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The good rows.
     pub batch: RecordBatch,
     /// The data row number of each of them, counted from 1.
     pub rows: Vec<u64>,
-    /// The bad rows met on the way.
+    /// The refused rows among them.
     pub rejected: Vec<RejectedRow>,
 }
 
-/// A reader's own part of [`Source::next_batch`].
+/// The format-specific part of [`Source::next_batch`].
 pub(crate) trait BatchReader: Send {
     fn next_batch(&mut self) -> Result<Option<Batch>, FormatError>;
 
-    /// What was done to coordinates so far.
+    /// Notices on changes to coordinates so far.
     fn notices(&self) -> Vec<String>;
 }
 
-/// What a reader knows once it is open.
+/// The result of opening a file.
 pub(crate) struct Opened {
     pub schema: SchemaRef,
     pub geometry: GeometryColumns,
     pub warnings: Vec<String>,
     pub row_count_hint: Option<u64>,
-    /// The types of its columns, where the file has types.
+    /// The types of its columns in the file, if the format has types.
     pub stored_types: Vec<(String, DataType)>,
-    /// Columns of text formats without a value.
+    /// Columns of text formats that have no value.
     pub empty_columns: Vec<String>,
     pub reader: Box<dyn BatchReader>,
 }
@@ -204,9 +184,9 @@ pub struct Source {
     pub schema: SchemaRef,
     /// Where the geometry is.
     pub geometry: GeometryColumns,
-    /// What the user should know about how the file is read.
+    /// Notices on how the file is read.
     pub warnings: Vec<String>,
-    /// How many data rows there are, where that is known beforehand.
+    /// The number of data rows, if known beforehand.
     pub row_count_hint: Option<u64>,
     stored_types: Vec<(String, DataType)>,
     empty_columns: Vec<String>,
@@ -239,32 +219,31 @@ impl Source {
         }
     }
 
-    /// The next rows, or `None` at the end of the file. A batch may hold only
-    /// refused rows.
+    /// The next rows, or `None` at the end of the file. A batch may consist of refused rows only.
     ///
     /// # Errors
-    /// When the file itself is broken from here on.
+    /// When the file is damaged from here on.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, FormatError> {
         self.reader.next_batch()
     }
 
-    /// What the user should know about how the rows so far were read; complete after the last batch.
+    /// Notices on how the rows so far were read; complete after the last batch.
     pub fn notices(&self) -> Vec<String> {
         self.reader.notices()
     }
 
-    /// What key and geometry columns were recognised.
+    /// The key and geometry columns that were recognised.
     pub fn guess(&self) -> Guess {
         Guess::new(&self.schema, self.geometry.clone())
     }
 
-    /// The type that a column has in the file itself, where the format has types; it may be another
-    /// than that of the batches.
+    /// The type of a column in the file itself, if the format has types. The type in the batches
+    /// may differ.
     pub fn stored_type(&self, column: &str) -> Option<&DataType> {
         self.stored_types.iter().find(|(name, _)| name == column).map(|(_, data_type)| data_type)
     }
 
-    /// Whether a column is known to have no value, so that its type tells nothing.
+    /// Whether a column is known to have no value; its type is meaningless then.
     pub fn is_empty_column(&self, column: &str) -> bool {
         self.empty_columns.iter().any(|name| name == column) || self.stored_type(column) == Some(&DataType::Null)
     }
@@ -272,28 +251,5 @@ impl Source {
     /// The schema, shared.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
-    }
-}
-
-/// Cuts `raw` to what a report keeps.
-pub(crate) fn shorten(raw: String) -> String {
-    if raw.len() <= RAW_BYTES_MAX {
-        return raw;
-    }
-    let mut end = RAW_BYTES_MAX;
-    while !raw.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &raw[..end])
-}
-
-/// A value as a message quotes it: short, on one line.
-pub(crate) fn quoted(value: &str) -> String {
-    const CHARACTERS_MAX: usize = 60;
-    if value.chars().nth(CHARACTERS_MAX).is_some() {
-        let head: String = value.chars().take(CHARACTERS_MAX).collect();
-        format!("{head:?}…")
-    } else {
-        format!("{value:?}")
     }
 }

@@ -1,8 +1,7 @@
-//! The column types that leave this crate, and how they are learnt from text.
+//! The column types that this crate hands out, and how they are inferred from text.
 //!
-//! Types are inferred from **all** values of a column, never from a sample:
-//! no value can turn up later that does not fit. A column whose values agree
-//! on nothing narrower is text, which loses nothing.
+//! Types are inferred from **all** values of a column, never from a sample: no later value can fail
+//! to fit. A column whose values have no narrower type in common is text, which loses nothing.
 
 use arrow_schema::{DataType, Field, TimeUnit};
 use terrane_literal::{
@@ -13,7 +12,7 @@ use crate::geometry::{is_geojson_geometry, looks_like_geometry};
 use crate::guess::is_geometry_name;
 use crate::json::flat::JsonRef;
 use crate::number::{self, NumberClass};
-use crate::source::quoted;
+use crate::quoted::quoted;
 
 /// A column type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub enum ColumnType {
     Int64,
     /// Arrow `UInt64`, only where values exceed `Int64`.
     UInt64,
-    /// Arrow `Float32`, only of files that have it and where it is demanded.
+    /// Arrow `Float32`, only if the file has it or the user asks for it.
     Float32,
     /// Arrow `Float64`.
     Float64,
@@ -32,7 +31,8 @@ pub enum ColumnType {
     Utf8,
     /// Arrow `Binary`.
     Binary,
-    /// Arrow `FixedSizeBinary(16)` with the mark `arrow.uuid`, of files that have it and where it is demanded.
+    /// Arrow `FixedSizeBinary(16)` with the mark `arrow.uuid`, only if the file has it or the user
+    /// asks for it.
     Uuid,
     /// Arrow `Date32`.
     Date32,
@@ -60,7 +60,7 @@ impl ColumnType {
         }
     }
 
-    /// The field of a column of this type, with its mark if it has one.
+    /// The field of a column of this type, with the extension type if it has one.
     pub fn field(self, name: &str) -> Field {
         match (self, Field::new(name, self.data_type(), true)) {
             (ColumnType::Uuid, field) => marked_uuid(field),
@@ -68,7 +68,7 @@ impl ColumnType {
         }
     }
 
-    /// The column type of an Arrow type, if it is one of them. Nothing but UUIDs leaves this crate in 16 bytes each.
+    /// The column type of an Arrow type, if it is one of them. Only UUIDs have 16 bytes each.
     pub fn from_data_type(data_type: &DataType) -> Option<ColumnType> {
         Some(match data_type {
             DataType::Boolean => ColumnType::Boolean,
@@ -113,7 +113,7 @@ pub(crate) fn parse_boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// Whether a text starts as a date does, be there such a day or not.
+/// Whether a text starts like a date, even if there is no such day.
 fn looks_like_date(text: &str) -> bool {
     let (date, rest) = text.as_bytes().split_at(text.len().min("YYYY-MM-DD".len()));
     let is_date = date.iter().zip(b"0000-00-00").all(|(byte, shape)| match shape {
@@ -123,7 +123,7 @@ fn looks_like_date(text: &str) -> bool {
     is_date && date.len() == "YYYY-MM-DD".len() && matches!(rest.first(), None | Some(b'T' | b't' | b' '))
 }
 
-/// The type that texts such as `31.12.2020` and `01/02/2020 10:30` may have.
+/// The date type that texts such as `31.12.2020` and `01/02/2020 10:30` may have.
 fn date_shape(text: &str) -> Option<&'static str> {
     const LENGTH_MAX: usize = "31.12.2020 23:59:59.000000".len();
     let bytes = text.as_bytes();
@@ -162,13 +162,13 @@ fn date_shape(text: &str) -> Option<&'static str> {
     })
 }
 
-/// What was seen of one column.
+/// Observations on one column.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
     booleans: u64,
     integers: u64,
     integers_beyond_i64: u64,
-    /// Integers beyond int64 that are float64s.
+    /// Integers beyond int64 that float64 holds exactly.
     exact_beyond_i64: u64,
     floats: u64,
     non_finite: u64,
@@ -176,24 +176,24 @@ pub(crate) struct Observed {
     timestamps: u64,
     timestamps_utc: u64,
     texts: u64,
-    /// Texts that are numbers where numbers are known to be meant.
+    /// Texts that are numbers in a column of numbers.
     codes: u64,
     nested: u64,
     has_negative: bool,
     has_inexact_integer: bool,
-    /// What the first timestamp with a notice says of how it is read.
+    /// The notice of the first timestamp with one, on how it is read.
     timestamp_notice: Option<&'static str>,
-    /// What a date or timestamp without a zone says of how it is read as UTC.
+    /// The notice on a date or timestamp without a zone, which is read as UTC.
     zone_notice: Option<&'static str>,
-    /// Whether the column's name is one of a geometry.
+    /// Whether the column has the name of a geometry.
     may_be_geometry: bool,
     geometry_texts: u64,
     geometry_objects: u64,
     /// The first text of such a column that is no geometry, with its row.
     first_other_text: Option<(u64, String)>,
-    /// Texts that were meant as numbers or dates.
+    /// Texts that look like failed numbers or dates.
     near_misses: u64,
-    /// Texts that are dates in another order, and the first of them with the pattern that it may have.
+    /// Texts that are dates in another order, and the first of them with its likely pattern.
     dates_otherwise: u64,
     date_otherwise: Option<(String, &'static str)>,
     /// The first value that is text, with its row.
@@ -206,7 +206,7 @@ impl Observed {
         Observed { may_be_geometry: is_geometry_name(name), ..Observed::default() }
     }
 
-    /// Takes note of a text cell that is not null.
+    /// Observes a text cell that is not null.
     pub(crate) fn text(&mut self, row: u64, text: &str, decimal_comma: bool) {
         match number::classify(text, decimal_comma) {
             NumberClass::Integer(value) => self.integer(value < 0, value.unsigned_abs()),
@@ -217,7 +217,7 @@ impl Observed {
         }
     }
 
-    /// Adds what was seen in later rows.
+    /// Adds the observations on later rows.
     pub(crate) fn merge(&mut self, later: Observed) {
         let Observed {
             booleans,
@@ -273,7 +273,7 @@ impl Observed {
         self.first_text = self.first_text.take().or(first_text);
     }
 
-    /// Takes note of a text of this pattern.
+    /// Observes a text of this pattern.
     fn date_in_other_order(&mut self, shape: &'static str, text: impl FnOnce() -> String) {
         // A day above 12 tells the order of all of them.
         let tells_order = |known: &str| shape.contains("%d/%m") && known.contains("%m/%d");
@@ -294,7 +294,7 @@ impl Observed {
     }
 
     fn not_a_number(&mut self, row: u64, text: &str, decimal_comma: bool) {
-        // Most texts begin as no number and no time does.
+        // Most texts begin unlike any number or time.
         let begins_as_text = !matches!(text.as_bytes().first(), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b','));
         if parse_boolean(text).is_some() {
             self.booleans += 1;
@@ -351,8 +351,8 @@ impl Observed {
         }
     }
 
-    /// Takes note of a JSON value. Strings are text, or times where they are wholly times; numbers and booleans have
-    /// types of their own in JSON.
+    /// Observes a JSON value. Strings are text, or times if they are wholly times. Numbers and
+    /// booleans have their own types in JSON.
     pub(crate) fn json(&mut self, row: u64, value: JsonRef<'_>) {
         match value {
             JsonRef::Null => {}
@@ -370,7 +370,7 @@ impl Observed {
                 Some(Time::Date) => self.date(text),
                 Some(Time::Timestamp(timestamp)) => self.timestamp(timestamp),
                 None => {
-                    // It may be one for the dataset that the file goes to.
+                    // The column may be one of timestamps in the dataset.
                     if self.timestamp_notice.is_none() {
                         self.timestamp_notice = parse_timestamp(text).ok().and_then(|timestamp| timestamp.notice());
                     }
@@ -386,7 +386,7 @@ impl Observed {
         }
     }
 
-    /// Whether there are numbers that a float64 holds and no int64.
+    /// Whether there are numbers that float64 holds and int64 does not.
     pub(crate) fn has_floats(&self) -> bool {
         self.floats + self.exact_beyond_i64 > 0
     }
@@ -409,26 +409,26 @@ impl Observed {
         self.booleans + self.times() + self.nested
     }
 
-    /// Whether a column with the name of a coordinate is one: it has no more
-    /// values that are not numbers than values that are.
+    /// Whether a column with the name of a coordinate is one: it has at least as many numbers as
+    /// other values.
     pub(crate) fn looks_like_coordinate(&self) -> bool {
         self.texts - self.codes + self.others() <= self.numbers() + self.non_finite + self.codes
     }
 
-    /// Whether a column with the name of a geometry holds WKT, WKB or GeoJSON,
-    /// for at least half of its values.
+    /// Whether a column with the name of a geometry is one: at least half of its values are WKT,
+    /// WKB or GeoJSON.
     pub(crate) fn looks_like_geometry(&self) -> bool {
         let all = self.texts + self.numbers() + self.non_finite + self.others();
         let geometries = self.geometry_texts + self.geometry_objects;
         geometries > 0 && geometries * 2 >= all
     }
 
-    /// Why a column with the name of a geometry is not taken for one.
+    /// Why a column with the name of a geometry is not used as one.
     pub(crate) fn geometry_warning(&self, name: &str) -> Option<String> {
         let (row, value) = self.first_other_text.as_ref().filter(|_| !self.looks_like_geometry())?;
         let others = self.texts - self.geometry_texts;
         Some(format!(
-            "column {name:?} is not taken for the geometry because {others} value(s) like {value} (row {row}) are \
+            "column {name:?} is not used as geometry because {others} value(s) like {value} (row {row}) are \
              neither WKT nor hexadecimal WKB nor GeoJSON"
         ))
     }
@@ -437,7 +437,7 @@ impl Observed {
         self.dates + self.timestamps + self.timestamps_utc
     }
 
-    /// The narrowest type that takes every value. Dates beside timestamps are midnights.
+    /// The narrowest type for all values. Dates beside timestamps are midnights.
     pub(crate) fn column_type(&self) -> ColumnType {
         let numbers = self.numbers();
         let all = numbers + self.non_finite + self.others() + self.texts;
@@ -449,23 +449,23 @@ impl Observed {
             self.number_type()
         } else if self.dates == all {
             ColumnType::Date32
-        } else if self.times() == all && self.timestamps == 0 {
-            ColumnType::TimestampUtc
-        } else if self.times() == all && self.timestamps_utc == 0 {
-            ColumnType::Timestamp
+        } else if self.times() == all {
+            // Times without a zone beside others are taken as UTC, with a warning.
+            if self.timestamps_utc > 0 { ColumnType::TimestampUtc } else { ColumnType::Timestamp }
         } else {
             ColumnType::Utf8
         }
     }
 
-    /// Whether the narrowest type is one of times.
+    /// Whether the narrowest type is a type of times.
     pub(crate) fn are_times(&self) -> bool {
         matches!(self.column_type(), ColumnType::Date32 | ColumnType::Timestamp | ColumnType::TimestampUtc)
     }
 
     fn number_type(&self) -> ColumnType {
         if self.floats + self.non_finite > 0 {
-            // No number type holds both fractions and such integers, and nothing is rounded unasked.
+            // No number type holds both fractions and such integers, and nothing is rounded
+            // unasked.
             let is_exact = self.integers_beyond_i64 == 0 && !self.has_inexact_integer;
             if is_exact { ColumnType::Float64 } else { ColumnType::Utf8 }
         } else if self.integers_beyond_i64 == 0 {
@@ -477,7 +477,7 @@ impl Observed {
         }
     }
 
-    /// What the user should know when the column gets this type.
+    /// The notice to the user if the column gets this type.
     pub(crate) fn warnings(&self, name: &str, column_type: ColumnType) -> Vec<String> {
         match column_type {
             ColumnType::Utf8 => self.text_warning(name).into_iter().collect(),
@@ -485,7 +485,7 @@ impl Observed {
         }
     }
 
-    /// The same for texts of timestamps, whether the type was found or given.
+    /// The same for texts of timestamps, whether the type was inferred or given.
     pub(crate) fn timestamp_warnings(&self, name: &str, column_type: ColumnType) -> Vec<String> {
         let is_utc = column_type == ColumnType::TimestampUtc;
         let is_timestamp = is_utc || column_type == ColumnType::Timestamp;
@@ -493,7 +493,7 @@ impl Observed {
         notices.into_iter().flatten().map(|notice| format!("column {name:?}: {notice}")).collect()
     }
 
-    /// How a column of dates in another order can be read as such.
+    /// The notice on how to read a column of dates in another order.
     fn date_warning(&self, name: &str) -> Option<String> {
         let (example, pattern) = self.date_otherwise.as_ref().filter(|_| self.dates_otherwise == self.texts)?;
         Some(format!(
@@ -508,7 +508,8 @@ impl Observed {
         }
         let others = self.numbers() + self.others() - self.nested;
         if let Some((row, value)) = &self.first_text {
-            // Only where the text is the exception, stands beside times, or was meant as anything else, is it worth a word.
+            // A text column is worth a notice only if text is the exception, occurs beside times,
+            // or looks like a failed number or date.
             let is_unexpected =
                 others > self.texts || self.times() > 0 || (others > 0 && self.near_misses == self.texts);
             return is_unexpected.then(|| {
@@ -520,10 +521,9 @@ impl Observed {
             });
         }
         if others > 0 && others == self.numbers() {
-            return Some(format!(
-                "column {name:?} is text because no type of numbers holds all of its numbers exactly"
-            ));
+            return Some(format!("column {name:?} is text because no number type holds all of its numbers exactly"));
         }
-        (others > 0).then(|| format!("column {name:?} is text because its values are of types that have no common one"))
+        (others > 0)
+            .then(|| format!("column {name:?} is text because its values have types with nothing narrower in common"))
     }
 }

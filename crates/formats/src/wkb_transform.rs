@@ -5,11 +5,11 @@ use terrane_space::geometry::replace_positions;
 
 use crate::reprojection::{Converted, Reprojection};
 
-/// The geometry with the longitude and latitude of each position in place of its coordinates, and whether a path crosses
-/// the antimeridian: along it, longitudes go on beyond 180 degrees. Z and M stay.
+/// The geometry with longitude and latitude instead of its coordinates, and whether a path crosses
+/// the antimeridian. Along such a path, longitudes continue beyond 180 degrees. Z and M stay.
 ///
 /// # Errors
-/// Positions and paths that cannot be converted, bytes that are not WKB.
+/// When a position or path cannot be converted, or the bytes are not WKB.
 pub(crate) fn transform_coordinates(wkb: &[u8], reprojection: &Reprojection) -> Result<(Vec<u8>, bool), String> {
     let mut crosses = false;
     let mut before: Option<Step> = None;
@@ -23,7 +23,7 @@ pub(crate) fn transform_coordinates(wkb: &[u8], reprojection: &Reprojection) -> 
             }
         };
         if place.is_ring && place.is_last && turns != 0.0 {
-            return Err("a ring goes round a pole, so that it bounds no area of longitudes and latitudes".to_string());
+            return Err("a ring surrounds a pole, so it bounds no area of longitudes and latitudes".to_string());
         }
         crosses |= turns != 0.0;
         before = Some(Step { converted, turns });
@@ -32,10 +32,10 @@ pub(crate) fn transform_coordinates(wkb: &[u8], reprojection: &Reprojection) -> 
     Ok((transformed, crosses))
 }
 
-/// Where a path has come to.
+/// The current end of a path.
 #[derive(Clone, Copy)]
 struct Step {
     converted: Converted,
-    /// How often it has gone round the earth eastwards, from antimeridian to antimeridian.
+    /// The number of eastward turns around the earth so far, from antimeridian to antimeridian.
     turns: f64,
 }

@@ -1,4 +1,4 @@
-//! Arrow batches to files and terminals.
+//! Writes Arrow batches to files and terminals.
 
 mod columnar;
 mod delimited;
@@ -18,14 +18,14 @@ use arrow_schema::SchemaRef;
 
 pub use error::WriteError;
 
-use crate::source::GeometryColumns;
+use crate::guess::GeometryColumns;
 
 /// A format that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputFormat {
     /// Aligned columns for people.
     Table,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// Comma-separated values with a header (RFC 4180).
     Csv,
@@ -79,16 +79,16 @@ impl FromStr for OutputFormat {
     }
 }
 
-/// What a writer has to know beside the batches.
+/// What a writer needs beside the batches.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Where the geometry is: a column of WKB, two of coordinates, or nowhere.
     pub geometry: GeometryColumns,
-    /// Whether coordinates are in no known reference system.
+    /// Whether the reference system of the coordinates is unknown.
     pub planar: bool,
     /// Tables: how wide a column may be, in characters.
     pub column_width_max: usize,
-    /// Parquet: bytes in memory after which a row group is written out.
+    /// Parquet: bytes in memory after which a row group is written.
     pub row_group_bytes_max: usize,
 }
 
@@ -109,14 +109,14 @@ pub trait Writer: Send {
     /// Starts the output.
     ///
     /// # Errors
-    /// When the output cannot be written, or the schema has no geometry where
-    /// the format or the options need one.
+    /// When the output cannot be written, or the schema lacks the geometry that the format or the
+    /// options need.
     fn begin(&mut self, schema: &SchemaRef) -> Result<(), WriteError>;
 
     /// Writes the rows of a batch of that schema.
     ///
     /// # Errors
-    /// When the output cannot be written, or a value cannot be shown.
+    /// When the output cannot be written, or a value has no form in the format.
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError>;
 
     /// Completes the output and flushes it.
@@ -125,13 +125,13 @@ pub trait Writer: Send {
     /// When the output cannot be written.
     fn finish(&mut self) -> Result<(), WriteError>;
 
-    /// What of the rows written so far the format could not say.
+    /// Notices on information that the format could not express so far.
     fn notice(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A writer of the given format onto `output`.
+/// A writer of the given format to `output`.
 pub fn writer<'a>(
     format: OutputFormat,
     output: impl io::Write + Send + 'a,

@@ -214,7 +214,7 @@ fn other_reference_systems_are_converted_unless_planar() {
     assert!(shown(&whole)[0].starts_with("POINT(-8237642"), "{:?}", shown(&whole));
 }
 
-/// The number of a system that a geometry carries counts before what the file declares.
+/// The system number of a geometry overrides the file's declaration.
 #[test]
 fn geometries_that_name_their_system_are_converted_from_it() {
     let numbered = |srid: u32| {
@@ -383,8 +383,8 @@ fn coordinates_that_are_no_finite_numbers_are_refused_by_row_and_column() {
     }
 }
 
-/// Decimal text of a coordinate is rounded as any parser of numbers does it; a binary integer means
-/// itself.
+/// Decimal text of a coordinate is rounded as any parser of numbers does; a binary integer means
+/// its exact value.
 #[test]
 fn coordinates_are_rounded_from_text_and_never_from_binary_integers() {
     let (beyond, nearest) = ((1_i64 << 53) + 1, (1_i64 << 53) as f64);
@@ -403,14 +403,14 @@ fn coordinates_are_rounded_from_text_and_never_from_binary_integers() {
         for (name, bytes) in [("a.parquet", parquet_bytes(&batch, None)), ("a.arrow", file_bytes(&batch))] {
             let whole = read_text(name, bytes).expect("valid");
             let reasons: Vec<_> = whole.rejected.iter().map(|bad| bad.reason.as_str()).collect();
-            let wanted = format!("column \"x\": no float64 is {x}; write it as float64");
+            let wanted = format!("column \"x\": float64 cannot hold {x} exactly; store the column as float64");
             assert_eq!((whole.rows.len() == 1, reasons.is_empty()), (fits, fits), "{x} in {name}: {reasons:?}");
             assert!(fits || reasons == [wanted], "{reasons:?}");
         }
     }
 }
 
-/// Decimal numbers are text by nature: as coordinates and attributes, and in a dictionary too.
+/// Decimal numbers are text by nature, as coordinates, as attributes and in a dictionary.
 #[test]
 fn decimal_columns_are_rounded_to_the_nearest_float64() {
     let number = || {
@@ -501,7 +501,7 @@ fn read_within(name: &str, bytes: &[u8], decoded_bytes_max: Option<u64>) -> Resu
 #[test]
 fn what_is_too_large_when_decoded_is_refused_with_advice() {
     let batch = zeros();
-    // Text in a dictionary: one value each of some size, so that the dictionary is large.
+    // Text in a dictionary, one value per row, so that the dictionary is large.
     let texts: Vec<String> = (0..BOMB_BYTES >> 10).map(|number| format!("{number:01024}")).collect();
     let text = table(vec![("text", Arc::new(StringArray::from(texts)))]);
     let keys: Int32Array = (0..1000).collect();
@@ -527,7 +527,8 @@ fn what_is_too_large_when_decoded_is_refused_with_advice() {
     }
 }
 
-/// They are outside of the limit, or files of many columns could not be read at all within a small one.
+/// Ordinary pages do not count against the limit. Otherwise files of many columns could not be read
+/// within a small one.
 #[test]
 fn many_parquet_columns_of_ordinary_pages_are_accepted_whatever_they_add_up_to() {
     let columns: Vec<(String, ArrayRef)> = (0..20)

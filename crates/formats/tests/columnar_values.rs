@@ -16,7 +16,7 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field, UnionFields};
 use terrane_formats::{ColumnType, ReadOptions};
 
-/// Seconds that no timestamp of microseconds has room for.
+/// Seconds that do not fit a timestamp of microseconds.
 const TOO_LATE: i64 = 1 << 62;
 
 /// Reads a stream of one batch with coordinates and these columns.
@@ -92,7 +92,7 @@ fn a_value_of_a_dictionary_that_does_not_fit_refuses_only_rows_that_have_it() {
     assert_eq!(times_of(&whole), [Some(5_000_000), None, None, Some(5_000_000)]);
 }
 
-/// As digits of text beyond the microsecond are cut: before 1970 as after it.
+/// Digits beyond the microsecond are cut like digits of text, before 1970 as after it.
 #[test]
 fn nanoseconds_become_the_microsecond_that_they_are_in() {
     let nanoseconds = [-1_001, -1_000, -999, -1, 0, 999, 1_000, i64::MIN, i64::MAX];
@@ -132,7 +132,7 @@ fn values_that_have_no_text_refuse_their_rows_alone() {
     assert_eq!(whole.rows, [1, 3]);
 }
 
-/// Values of types that no column of a dataset has are told in full, or refuse their rows.
+/// Values of types that datasets do not have are kept as full text, or their rows are refused.
 #[test]
 fn values_of_rare_types_are_whole_or_refused() {
     let floats_of = |values: &[f64]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
@@ -219,7 +219,7 @@ fn a_list_of_more_values_than_json_may_have_refuses_its_row_alone() {
     assert_eq!(texts(&whole, "n"), [Some("[null]".to_string()), Some("[null,null]".to_string())]);
     let rejected = rejected(&whole);
     assert_eq!(rejected.len(), 1);
-    assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 values in one"), "{rejected:?}");
+    assert!(rejected[0].0 == 2 && rejected[0].1.contains("more than 4194304 parts"), "{rejected:?}");
     let whole = read_stream(vec![("n", list([0, 4 << 20, (4 << 20) + 1]))], &ReadOptions::default());
     assert_eq!(whole.rows, [1, 2]);
 }

@@ -16,7 +16,7 @@ fn numbers(names: &[&str]) -> ArrayRef {
     Arc::new(StructArray::from(names.iter().map(field).collect::<Vec<_>>()))
 }
 
-/// It is derived from the geometry; a column that has anything else is data.
+/// The bounding box is derived from the geometry; a column with anything else is data.
 #[test]
 fn only_a_column_that_is_exactly_a_covering_is_left_out() {
     let paths = |column: &str, bounds: &[&str]| {
@@ -52,7 +52,7 @@ fn only_a_column_that_is_exactly_a_covering_is_left_out() {
     }
 }
 
-/// It says nothing new of its own column, whichever is used.
+/// It adds nothing to its own geometry column, whichever one is used.
 #[test]
 fn the_covering_of_the_column_that_is_used_is_left_out() {
     let wkb = || Arc::new(BinaryArray::from(vec![Some(&point_wkb(1.0, 2.0)[..])])) as ArrayRef;

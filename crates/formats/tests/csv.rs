@@ -109,7 +109,7 @@ fn decimal_commas_are_told_by_most_columns_or_given() {
     let whole = read_text("a.csv", versions).expect("valid");
     assert_eq!(columns(&whole), ["lon: Float64", "lat: Float64", "version: Utf8"]);
     assert_eq!(floats(&whole, "lon"), [Some(1.5), Some(2.5)]);
-    // As many columns of each kind, and another separator, are not enough of a sign.
+    // As many columns of each kind, and another separator, are too weak a sign.
     for text in ["a;b\n1,5;2.5\n", "a|b\n1,5|2\n"] {
         let file = TestFile::new("a.csv", text);
         let floats_of_a = |decimal_comma| {
@@ -274,7 +274,7 @@ fn files_that_are_named_as_compressed_and_are_not_are_refused() {
     }
 }
 
-/// Such frames hold what other programs keep there, and no content.
+/// Such frames hold data of other programs, and no content.
 #[test]
 fn zstandard_files_may_begin_with_a_frame_that_is_skipped() {
     let content = zstd::encode_all("id,name\n1,a\n".as_bytes(), 3).expect("a vector takes everything");
@@ -380,10 +380,10 @@ fn a_column_with_the_name_of_a_geometry_that_holds_none_is_told_with_a_value() {
     let bad = "1,0101zz\n2,0101\n3,\n4,0101zz\n".repeat(2);
     let whole = read_text("a.csv", format!("id,geometry\n{bad}9,POINT(1 2)\n")).expect("valid");
     assert_eq!(whole.source.geometry, GeometryColumns::None);
-    let warning = "column \"geometry\" is not taken for the geometry because 6 value(s) like \"0101zz\" (row 1) are \
+    let warning = "column \"geometry\" is not used as geometry because 6 value(s) like \"0101zz\" (row 1) are \
                    neither WKT nor hexadecimal WKB nor GeoJSON";
     assert!(whole.source.warnings.iter().any(|found| found == warning), "{:?}", whole.source.warnings);
-    // Where there are coordinates it is a column like others.
+    // Beside coordinates it is an ordinary column.
     let whole = read_text("a.csv", "lon,lat,shape\n1,2,round\n").expect("valid");
     assert_eq!(whole.source.warnings, [""; 0]);
 }
@@ -404,14 +404,14 @@ fn a_column_that_what_was_meant_as_a_number_or_date_makes_text_is_told_of() {
         );
         assert_eq!(whole.source.warnings, [wanted]);
     }
-    // Codes and words are text, and so are digits that are never anything else.
+    // Codes and words are text, and so are columns of nothing but overlong integers.
     for text in ["1\na\n", "1\n007\n", "1\n2020-02-30x\n", "99999999999999999999\n99999999999999999998\n"] {
         let whole = read_text("a.csv", format!("v\n{text}")).expect("valid");
         assert_eq!((columns(&whole), whole.source.warnings), (vec!["v: Utf8".to_string()], vec![]), "{text}");
     }
 }
 
-/// Names of columns that begin as binary formats do.
+/// Names of columns that begin like binary formats.
 #[test]
 fn letters_at_the_beginning_make_no_binary_format() {
     for name in ["PARENT_ID", "ORCID", "BZh9", "fgb"] {

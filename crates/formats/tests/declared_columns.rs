@@ -1,4 +1,4 @@
-//! What a columnar file declares of the geometry column that is used, where it has several.
+//! The file's declaration of the geometry column in use, in files with several.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ fn a_named_column_has_the_reference_system_that_the_metadata_declare_for_it() {
     assert!(primary.source.warnings[0].contains("only the primary geometry \"a\""), "{:?}", primary.source.warnings);
 }
 
-/// Degrees of the North American Datum 1927 are metres away from those of WGS 84: no range would tell.
+/// Degrees of the North American Datum 1927 are metres away from those of WGS 84; a range check
+/// would not notice.
 #[test]
 fn a_named_column_of_a_datum_that_cannot_be_converted_is_refused() {
     let columns = r#""a":{"encoding":"WKB"},"b":{"encoding":"WKB","crs":{"id":{"authority":"EPSG","code":4267}}}"#;
@@ -108,18 +109,19 @@ fn an_extension_type_that_is_not_read_matters_only_where_its_column_is_used() {
             let whole = read_column(&bytes, name);
             assert_eq!(whole.source.geometry, GeometryColumns::Column { name: "b".to_string() });
             assert!(shown(&whole)[0].starts_with("POINT(-7"), "{:?}", shown(&whole));
-            let is_told = whole.source.warnings.iter().any(|warning| warning.contains("\"geoarrow.box\" is not read"));
+            let is_told =
+                whole.source.warnings.iter().any(|warning| warning.contains("\"geoarrow.box\" is not supported"));
             assert_eq!(is_told, name.is_none(), "{:?}", whole.source.warnings);
         }
         let file = TestFile::new("a.bin", &bytes);
         let options = ReadOptions { geometry: Some("a".to_string()), ..ReadOptions::default() };
         let error = read(&file.path, &options).expect_err("a type that is not read").to_string();
-        assert!(error.contains("\"geoarrow.box\" is not read here"), "{error}");
+        assert!(error.contains("\"geoarrow.box\" is not supported"), "{error}");
     }
     let alone = with_extensions(&two_columns(), [("geoarrow.box", ""), ("", "")]);
     let file = TestFile::new("a.bin", file_bytes(&alone));
     let error = read(&file.path, &ReadOptions::default()).expect_err("no geometry").to_string();
-    assert!(error.contains("\"geoarrow.box\" is not read here"), "{error}");
+    assert!(error.contains("\"geoarrow.box\" is not supported"), "{error}");
 }
 
 /// Parquet's own type of geometry, which needs no metadata of the file.

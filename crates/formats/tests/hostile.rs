@@ -1,4 +1,4 @@
-//! Bytes that nobody meant: every reader answers, none panics.
+//! Arbitrary bytes: every reader returns an answer, none panics.
 //!
 //! proptest prints the shrunk case and stores its seed beside this file; the
 //! stored seeds are replayed by every later run.
@@ -20,8 +20,8 @@ const FORMATS: [Format; 7] = [
     Format::ArrowStream,
 ];
 
-/// Reads bytes as every format and as what they look like; all that counts is
-/// that an answer comes and that no row is lost between good and refused.
+/// Reads bytes as every format and as the detected one. The test asserts that an answer comes, and
+/// that every row is either good or refused.
 fn answer(bytes: &[u8]) {
     for name in ["a.bin", "a.csv", "a.geojson", "a.ndjson", "a.csv.zst"] {
         let file = TestFile::new(name, bytes);

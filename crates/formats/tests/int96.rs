@@ -1,5 +1,5 @@
-//! Parquet's deprecated times of 96 bits: they come out right in all years that microseconds have room for, and others are
-//! refused by their rows.
+//! Parquet's deprecated 96-bit times: they are right in all years that fit microseconds, and rows
+//! with others are refused.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn time(day: i64, nanoseconds: i64) -> Int96 {
     time
 }
 
-/// Values with their definition and repetition levels, where there are such.
+/// Values with their definition and repetition levels, if any.
 struct Column<'a> {
     values: &'a [Int96],
     definitions: Option<&'a [i16]>,
@@ -43,8 +43,8 @@ fn file(field: &str, groups: &[(usize, Column<'_>)]) -> Vec<u8> {
     file_with(field, groups, None)
 }
 
-/// A file of a column `id` of row numbers from one on, and the one of this type, in a row group for each of `groups`; with
-/// the schema that Arrow's writers add.
+/// A file with a column `id` of row numbers from 1 and a column of this type, in a row group for
+/// each of `groups`, with the schema that Arrow's writers add.
 fn file_with(field: &str, groups: &[(usize, Column<'_>)], arrow: Option<&Schema>) -> Vec<u8> {
     let schema = parse_message_type(&format!("message root {{ required int64 id; {field} }}")).expect("a schema");
     let mut bytes = Vec::new();
@@ -99,7 +99,7 @@ fn times_of_all_years_come_out_right() {
 
 #[test]
 fn times_without_room_refuse_their_rows_alone() {
-    // The first and the last that have room, and those next to them.
+    // The first and the last that fit, and their neighbours.
     let (first_day, last_time) = (-LAST_DAY - 1, i64::MAX % DAY * 1000);
     let first_time = (DAY + i64::MIN % DAY) * 1000;
     let first = [
@@ -111,12 +111,12 @@ fn times_without_room_refuse_their_rows_alone() {
     let second = [time(first_day, first_time), time(first_day, first_time - 1000), time(2, 0)];
     let groups =
         [required(&first), (4, Column { values: &second, definitions: Some(&[1, 0, 1, 1]), repetitions: None })];
-    // All are optional, so that the second group may have one that is missing.
+    // All are optional, so that the second group may have a missing one.
     let definitions = [1; 4];
     let groups = groups
         .map(|(rows, column)| (rows, Column { definitions: column.definitions.or(Some(&definitions)), ..column }));
     let whole = read_bytes(file("optional int96 t;", &groups)).expect("a sound file");
-    let reason = "column \"t\": a time of 96 bits is beyond all that int64 has in microseconds";
+    let reason = "column \"t\": a 96-bit time is outside of the range of int64 microseconds";
     let rejected: Vec<_> = whole.rejected.iter().map(|bad| (bad.row, bad.reason.as_str())).collect();
     assert_eq!(rejected, [(3, reason), (4, reason), (7, reason)]);
     assert_eq!(whole.rows, [1, 2, 5, 6, 8]);
@@ -161,7 +161,7 @@ fn nested_times_come_out_right_and_refuse_the_rows_that_they_are_in() {
     assert_eq!(whole.rejected.iter().map(|bad| bad.row).collect::<Vec<_>>(), [3]);
 }
 
-/// As `pyarrow` writes them: the zone is in Arrow's schema alone.
+/// As `pyarrow` writes them: only Arrow's schema has the zone.
 #[test]
 fn the_zone_that_arrow_s_schema_gives_stays() {
     let zoned = DataType::Timestamp(TimeUnit::Nanosecond, Some("Europe/Paris".into()));

@@ -1,4 +1,5 @@
-//! Schemas of Arrow IPC whose parts are written once and referred to from many places, or are nested without an end.
+//! Schemas of Arrow IPC whose parts are written once and referred to from many places, or are
+//! nested without an end.
 
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ fn a_schema_that_takes_much_more_when_decoded_than_it_has_is_refused_with_advice
     assert!(error.to_string().contains("decoding the schema takes "), "{error}");
 }
 
-/// A batch of one column with so many structs around a number.
+/// A batch of one column with `structs` nested structs around a number.
 fn nested(structs: usize) -> RecordBatch {
     let mut array: ArrayRef = Arc::new(Int64Array::from(vec![1]));
     for _ in 0..structs {

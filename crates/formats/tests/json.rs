@@ -14,7 +14,7 @@ fn collection(features: &[String]) -> String {
     format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, features.join(","))
 }
 
-/// The warning of members that no column takes.
+/// The warning about members that no column takes.
 fn foreign_warning(name: &str, text: &str) -> Option<String> {
     let whole = read_text(name, text).expect("valid");
     assert_eq!(whole.rejected, []);
@@ -136,7 +136,7 @@ fn members_that_mean_nothing_are_passed_over_up_to_a_bound() {
     };
     refused(&names(10_001), "such as \"m0\", \"m1\", \"m2\"");
     refused(&[1, 2].map(|number| format!("{number}{}", "n".repeat(1 << 19))), "bytes of their names");
-    refused(&["n".repeat(2 << 20)], "mean nothing in GeoJSON; put");
+    refused(&["n".repeat(2 << 20)], "that GeoJSON does not define; put");
     assert!(document(&["a", "b", "a"].map(str::to_owned)).is_err_and(|error| error.to_string().contains("duplicate")));
 }
 
@@ -155,7 +155,7 @@ fn lines_and_separated_records_of_features_are_sequences() {
     }
 }
 
-/// What is looked at of a file's start is shorter than these lines.
+/// The detection reads less of a file's start than these lines have.
 #[test]
 fn lines_are_told_from_documents_however_long_the_first_one_is() {
     let long = format!(r#"{{"note":"FeatureCollection {{","text":"{}"}}"#, "x".repeat(200 << 10));
@@ -209,7 +209,7 @@ fn bad_geometries_are_refused_rows_with_reason_and_text() {
 fn broken_documents_are_errors_that_name_the_byte() {
     let good = feature("{}", POINT);
     for (text, words) in [
-        (collection(std::slice::from_ref(&good)) + "garbage", "more after the end"),
+        (collection(std::slice::from_ref(&good)) + "garbage", "text after the end"),
         (collection(std::slice::from_ref(&good))[..60].to_string(), "cut short"),
         (format!("{{\"features\":[{good}]}}"), "no member \"type\""),
         ("{\"type\":\"FeatureCollection\"}".to_string(), "no member \"features\""),
@@ -220,10 +220,10 @@ fn broken_documents_are_errors_that_name_the_byte() {
         ("{\"type\":\"Topology\",\"a\":1}".to_string(), "unknown GeoJSON type"),
         ("[".repeat(20_000), "deeper than"),
         (format!("[{good},{good}"), "cut short"),
-        (format!("[{good}] {good}"), "more after the end"),
+        (format!("[{good}] {good}"), "text after the end"),
         (format!("{{\"type\":{}", "[".repeat(20_000)), "deeper than"),
         ("  \n\t".to_string(), "no JSON value"),
-        ("hello".to_string(), "no GeoJSON"),
+        ("hello".to_string(), "not GeoJSON"),
         (collection(&[good.replace('1', "1.")]), "byte"),
         (format!("{{\"type\":\"FeatureCollection\",\"a\":tru,\"features\":[{good}]}}"), "\"tru\" is no JSON value"),
         (format!("{{\"type\":\"FeatureCollection\",\"a\":\"\\u1\",\"features\":[{good}]}}"), "there is no such escape"),
@@ -278,18 +278,18 @@ fn records_are_parsed_strictly() {
         ("{\"a\":{\"b\":1,\"b\":2}}", "duplicate member name \"b\""),
         ("{\"a\":1e999}", "out of range"),
         ("{\"a\":\"\\ud800\"}", "byte"),
-        ("{\"a\":1} {}", "more after the end"),
+        ("{\"a\":1} {}", "text after the end"),
         ("{\"a\":1,}", "a member is missing after the comma; add one, or remove the comma (byte 7)"),
         ("[1,]", "a value is missing after the comma; add one, or remove the comma (byte 3)"),
         ("{\"a\":1 \"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 7)"),
         ("[1 2]", "a comma or the closing bracket is missing before \"2\" (byte 3)"),
         ("[1,2}", "a comma or the closing bracket is missing before \"}\" (byte 4)"),
         ("{\"a\":1\"b\":2}", "a comma or the closing brace is missing before \"\\\"\" (byte 6)"),
-        ("1,2,3", "there is more after the end of the JSON value, from \",\" on"),
+        ("1,2,3", "there is text after the end of the JSON value, from \",\" on"),
         ("{\"a\" 1}", "the colon after the name of a member is missing before \"1\" (byte 5)"),
-        ("{\"a\":\"\\ud800\"}", "half of a surrogate pair, of which the other half is missing; write both"),
-        ("{\"a\":\"\\ud800\\u0041\"}", "half of a surrogate pair, of which the other half is missing; write both"),
-        ("{\"a\":\"\\udc00\"}", "half of a surrogate pair, of which the other half is missing; write both"),
+        ("{\"a\":\"\\ud800\"}", "half of a surrogate pair, and the other half is missing; write both"),
+        ("{\"a\":\"\\ud800\\u0041\"}", "half of a surrogate pair, and the other half is missing; write both"),
+        ("{\"a\":\"\\udc00\"}", "half of a surrogate pair, and the other half is missing; write both"),
         ("{\"a\":\"C:\\x\"}", "there is no such escape; in text, write a backslash as \\\\, "),
         ("{\"a\":\"\\u1\"}", "there is no such escape; in text, write a backslash as \\\\, "),
         ("{\"\\u12\":1}", "there is no such escape; in text, write a backslash as \\\\, "),
@@ -308,7 +308,7 @@ fn records_are_parsed_strictly() {
     }
     let deep = "[".repeat(20_000);
     let error = parse_record(&deep, false).expect_err("too deep").to_string();
-    assert!(error.contains("nested more than 127 deep"), "{error}");
+    assert!(error.contains("nested more than 127 levels deep"), "{error}");
     let nested = |depth: usize| parse_strict(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).as_bytes());
     assert!(nested(127).is_ok() && nested(128).is_err());
     let error = parse_strict(b"{\"a\":\"\xfc\"}").expect_err("Latin-1");
@@ -338,8 +338,8 @@ fn what_is_no_json_is_quoted_with_its_place() {
         ("{\"a\":}", "a value is missing before \"}\" (byte 5)".to_string()),
         ("tru", is_no_value("\"tru\"", 0)),
         (" 1.", is_no_value("\"1.\"", 1)),
-        ("{'a':1}", "\"'a'\" is no name of a member: put names into double quotes (byte 1)".to_string()),
-        ("{\"a\":1,b:2}", "\"b\" is no name of a member: put names into double quotes (byte 7)".to_string()),
+        ("{'a':1}", "\"'a'\" is not a member name; put names in double quotes (byte 1)".to_string()),
+        ("{\"a\":1,b:2}", "\"b\" is not a member name; put names in double quotes (byte 7)".to_string()),
     ] {
         assert_eq!(parse_strict(text.as_bytes()).expect_err(text).to_string(), words, "{text}");
     }
@@ -353,7 +353,7 @@ fn a_file_that_is_no_json_although_its_name_says_so_is_told_of_its_name() {
         ("a.ndjson", "name,x,y\na,1,2\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "name,123456789012345678901234567890\n", "line 1: \"name\" is no JSON value"),
         ("a.ndjson", "5\n6\n", "line 1: "),
-        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is no GeoJSON"),
+        ("a.geojson", "name,x,y\na,1,2\n", "byte 0: this is not GeoJSON"),
     ] {
         let error = read_text(name, text).expect_err(text).to_string();
         assert!(error.contains(words) && error.contains("give it a name that says so"), "{error}");
@@ -373,7 +373,11 @@ fn integers_that_a_float_cannot_hold_stay_exact_or_are_refused() {
     let file = TestFile::new("a.ndjson", lines);
     let whole = read(&file.path, &options).expect("valid");
     assert_eq!(whole.rows, [2]);
-    assert!(whole.rejected[0].reason.contains("\"n\": \"9007199254740993\" cannot be exact"), "{:?}", whole.rejected);
+    assert!(
+        whole.rejected[0].reason.contains("\"n\": \"9007199254740993\" does not fit float64 exactly"),
+        "{:?}",
+        whole.rejected
+    );
 }
 
 #[test]
@@ -429,7 +433,7 @@ fn a_value_of_several_lines_where_records_have_one_is_told_of() {
         ("a.geojsonl", point.to_string(), "give it a name in .geojson or .json"),
         ("a.ndjson", format!("{point}{point}"), "write each record on one line"),
         ("a.json", "{\n\"a\": 1\n}\n".to_string(), "write each record on one line"),
-        // As a write that was interrupted leaves it, and others after it.
+        // As an interrupted write leaves it, with other lines after it.
         ("a.ndjson", "{\"a\":1\n{\"a\":2}\n".to_string(), "write each record on one line"),
         ("a.ndjson", "[\n{\"a\":1},\n{\"a\":2},\n]\n".to_string(), "without the brackets and the commas between"),
     ] {
@@ -437,8 +441,8 @@ fn a_value_of_several_lines_where_records_have_one_is_told_of() {
             Ok(read) => read.rejected.first().expect("a record that is refused").reason.clone(),
             Err(error) => error.to_string(),
         };
-        let fault = "the line ends inside a JSON value, which is cut short or goes on in the next line; NDJSON has one \
-                     record a line: ";
+        let fault = "the line ends inside a JSON value, which is cut short or continues on the next line; NDJSON has \
+            one record per line: ";
         assert!(error.contains(fault) && error.contains(advice), "{name} {text}: {error}");
         assert!(!error.contains("it is cut short") && !error.contains(".csv"), "{name} {text}: {error}");
     }
@@ -513,7 +517,7 @@ fn members_that_geojson_does_not_define_are_told_of() {
         let warning = foreign_warning(name, &text);
         let wanted = names.map(|names| {
             format!(
-                "members that mean nothing in GeoJSON are not taken: {names}; move them into the features' properties"
+                "members that GeoJSON does not define are ignored: {names}; move them into the features' properties"
             )
         });
         assert_eq!(warning, wanted, "{text}");
@@ -540,8 +544,8 @@ fn lines_of_which_none_can_be_used_are_refused_with_the_first_reason() {
     for (lines, line, wanted) in [
         ("{\"a\":\n{\"b\" 1}\n".to_string(), 1, "; nor can any other record of the file be used"),
         ("\n[1]\n".to_string(), 2, "object"),
-        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "nested more than 127 deep"),
-        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "nested more than 127 deep"),
+        (format!("{{\"a\":{}}}\n", deep(100_000)), 1, "nested more than 127 levels deep"),
+        (format!("{{\"lon\":1,\"geometry\":{collection}}}\n"), 1, "nested more than 127 levels deep"),
     ] {
         let file = TestFile::new("a.ndjson", &lines);
         let options = ReadOptions { format: Some(Format::Ndjson), ..ReadOptions::default() };
@@ -565,7 +569,7 @@ fn geometries_that_declare_another_system_are_refused_one_by_one() {
     {
         for line in [in_geometry(&other), in_feature(&other), nested(&other), bare(&other), plain(&other)] {
             let error = parse_record(&line, false).expect_err(&line).to_string();
-            assert!(error.contains("declared to be in EPSG:"), "{error}");
+            assert!(error.contains("declares EPSG:"), "{error}");
             assert!(parse_record(&line, true).is_ok(), "planar coordinates have no system: {line}");
             let whole = read_text("a.geojsonl", format!("{line}\n{line}\n")).expect("a file");
             assert_eq!((whole.rejected.len(), crate::support::wkt(&whole).len()), (2, 0), "{line}");
@@ -581,7 +585,8 @@ fn geometries_that_declare_another_system_are_refused_one_by_one() {
         crs("EPSG:4267")
     );
     assert!(parse_record(&both, true).is_err(), "which of them?");
-    // A file as a whole may be converted; a geometry in it that says the same is.
+    // The file as a whole can be converted, and so can a geometry in it that declares the same
+    // system.
     let collection = |outer: &str, inner: &str| {
         format!(r#"{{"type":"FeatureCollection",{outer},"features":[{}]}}"#, in_geometry(inner))
     };

@@ -1,12 +1,13 @@
-//! Parquet files whose footers and page headers claim more than there is, nest without an end or write values as other
-//! types than they are: errors, before anything is allocated or followed by what they say.
+//! Parquet files whose footers and page headers claim more than there is, are nested without an
+//! end, or write values as other types. All end in errors, before anything is allocated or
+//! followed.
 
 use crate::support::thrift::{BINARY, Fields, I32, I64, LIST, STRUCT, TRUE, claimed_list, integer, list};
 use crate::support::{TestFile, parquet_file, read, read_text};
 use base64::Engine;
 use terrane_formats::{FormatError, ReadOptions};
 
-/// More than there are bytes in any file here.
+/// More than any file here has bytes.
 const CLAIM: u64 = i32::MAX as u64;
 
 fn group(name: &str, children: i64) -> Vec<u8> {
@@ -17,7 +18,7 @@ fn leaf(name: &str, physical_type: i64) -> Fields {
     Fields::default().i32(1, physical_type).i32(3, 0).text(4, name)
 }
 
-/// A footer with this schema and row groups, and what is added to it.
+/// A footer with this schema and row groups, followed by `more`.
 fn footer(schema: &[Vec<u8>], row_groups: &[Vec<u8>], more: impl Fn(Fields) -> Fields) -> Vec<u8> {
     let footer = Fields::default().i32(1, 1).list(2, STRUCT, schema).i64(3, 0).list(4, STRUCT, row_groups);
     more(footer).end()
@@ -27,7 +28,7 @@ fn one_column() -> Vec<Vec<u8>> {
     vec![group("root", 1), leaf("x", 2).end()]
 }
 
-/// What a column chunk must have.
+/// The required fields of a column chunk.
 fn column() -> Fields {
     Fields::default().i32(1, 2).list(2, I32, &[integer(0)]).i32(4, 0).i64(5, 0).i64(6, 0).i64(7, 0).i64(9, 4)
 }
@@ -104,10 +105,11 @@ fn lengths_of_texts_and_of_the_footer_itself_are_held_against_what_there_is() {
     assert!(error.contains(&format!("the footer claims {length} bytes, and the file has {length}")), "{error}");
 }
 
-/// The decoder takes known fields for what they should be, whatever is written before them.
+/// The decoder reads known fields by their expected types, whatever type is written before them.
 #[test]
 fn a_known_field_that_is_written_as_another_type_is_refused() {
-    // To one who goes by the type: a number, then the field of a double that hides the count of row groups.
+    // A reader that trusts the written type sees a number, then a double field that hides the count
+    // of row groups.
     let hidden = Fields::default().i32(1, 1).list(2, STRUCT, &one_column()).i64(3, 0);
     let row_groups = hidden.clone().field(4, I64, &[0xfc, 0xff, 0xff, 0xff, 0xff, 7]).end();
     let cut_number = hidden.field(4 + (1 << 16), LIST, &claimed_list(STRUCT, CLAIM, &[])).end();
@@ -187,7 +189,8 @@ fn a_footer_that_takes_much_more_when_decoded_than_it_has_is_refused_with_advice
     }
 }
 
-/// Arrow's schema is checked like that of an Arrow file: one text in it can be that of many columns.
+/// Arrow's schema is checked like that of an Arrow file: one text in it can be shared by many
+/// columns.
 #[test]
 fn arrow_s_own_schema_in_a_footer_counts_with_what_it_takes() {
     let encoded = crate::ipc_schema::shared_metadata(100_000, 300);

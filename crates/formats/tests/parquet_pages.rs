@@ -1,4 +1,4 @@
-//! Page headers of Parquet files that the decoder would read in another way than they look.
+//! Page headers of Parquet files that the decoder would read differently than written.
 
 use crate::support::thrift::{DOUBLE, Fields, I32, STRUCT, integer, variable};
 use crate::support::{TestFile, parquet_file, read, read_text, texts};
@@ -7,7 +7,7 @@ use terrane_formats::{FormatError, ReadOptions};
 const REQUIRED: i64 = 0;
 const REPEATED: i64 = 2;
 
-/// A file of one row and one column of int64 in these pages, the first of which may be a dictionary.
+/// A file with one row and one int64 column in these pages. The first page may be a dictionary.
 fn one_column(pages: &[Vec<u8>], has_dictionary: bool) -> Vec<u8> {
     one_column_of(REQUIRED, pages, has_dictionary)
 }
@@ -91,7 +91,7 @@ fn the_values_that_a_dictionary_claims_are_held_against_its_bytes() {
     assert!(error.contains("a dictionary claims 2147483647 values in 8 bytes"), "{error}");
 }
 
-/// Levels that repeat are written once.
+/// Repeated levels are written once.
 #[test]
 fn a_row_of_more_list_values_than_fit_is_refused_with_advice() {
     let of_values = |count: u64| {

@@ -1,5 +1,6 @@
-//! Decoders that a damaged file leads into a failed assertion: an error with the reason, and nothing
-//! on standard error. Alone in its binary, as it watches the panics of the process.
+//! Decoders in which a damaged file triggers a failed assertion: an error with the reason, and
+//! nothing on standard error. This test has a binary of its own, since it watches the panics of the
+//! process.
 
 use std::panic;
 use std::sync::Arc;

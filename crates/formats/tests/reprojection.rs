@@ -1,4 +1,4 @@
-//! Files in projected coordinates: the antimeridian, the poles, and what lies beyond the earth.
+//! Files in projected coordinates: the antimeridian, the poles, and positions beyond the earth.
 
 use crate::support::{Whole, read_text, wkt};
 
@@ -56,7 +56,7 @@ fn what_crosses_the_antimeridian_is_cut() {
             "LINESTRING (-180 0, -179 1)",
         ),
         (3857, r#"{"type":"Point","coordinates":[20148827.83,111325.14]}"#, "POINT (-179 1)"),
-        // The world, up to the end of the map and a little over.
+        // The world, up to the end of the map and slightly beyond.
         (
             3857,
             r#"{"type":"Polygon","coordinates":[[[-20037508.35,0],[20037508.35,0],[20037508.35,111325.14],[-20037508.35,111325.14],[-20037508.35,0]]]}"#,
@@ -67,7 +67,7 @@ fn what_crosses_the_antimeridian_is_cut() {
             r#"{"type":"LineString","coordinates":[[-16697923.62,0],[16697923.62,0]]}"#,
             "LINESTRING (-150 0, 150 0)",
         ),
-        // New Zealand's map reaches beyond; degrees stay as they are written.
+        // New Zealand's map reaches beyond; its degrees stay as written.
         (4269, r#"{"type":"LineString","coordinates":[[-179,0],[179,0]]}"#, "LINESTRING (-179 0, 179 0)"),
     ] {
         assert_eq!(converted(code, geometry), expected, "EPSG:{code} {geometry}");
@@ -79,7 +79,7 @@ fn rings_around_a_pole_are_refused() {
     let around = r#"{"type":"Polygon","coordinates":[[[-1e6,-1e6],[1e6,-1e6],[1e6,1e6],[-1e6,1e6],[-1e6,-1e6]]]}"#;
     for code in [3413, 3031] {
         let reason = refused(code, around);
-        assert!(reason.contains("round a pole"), "EPSG:{code}: {reason}");
+        assert!(reason.contains("surrounds a pole"), "EPSG:{code}: {reason}");
     }
     let beside = r#"{"type":"Polygon","coordinates":[[[1e5,1e5],[1e6,1e5],[1e6,1e6],[1e5,1e6],[1e5,1e5]]]}"#;
     for code in [3413, 3031] {

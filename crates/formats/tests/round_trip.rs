@@ -1,4 +1,4 @@
-//! What is written reads back the same.
+//! Written data reads back the same.
 //!
 //! proptest prints the shrunk case and stores its seed beside this file; the
 //! stored seeds are replayed by every later run.
@@ -62,8 +62,8 @@ fn batch_of(rows: &[Row]) -> RecordBatch {
         .expect("columns of one length")
 }
 
-/// The types of all columns but the geometry, which text formats may not show
-/// when every value is null.
+/// The types of all columns except the geometry. Text formats may not show them if every value is
+/// null.
 fn column_types() -> Vec<(String, ColumnType)> {
     [
         ("id", ColumnType::Int64),

@@ -1,6 +1,6 @@
-//! The curated files of the project, good and broken, against what is expected
-//! of each. They lie outside of the repository: `TERRANE_DATA` names their
-//! folder, and without it these tests say that they are skipped.
+//! The project's curated files, good and broken, and the expected result of each. They are not in
+//! the repository: `TERRANE_DATA` names their folder. Without it these tests say that they are
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ fn read_default(path: &std::path::Path) -> Result<Whole, FormatError> {
     read(path, &ReadOptions::default())
 }
 
-/// What is demanded of a broken file, from the words of `EXPECT.csv`.
+/// The expected result of a file, from the words of `EXPECT.csv`.
 #[derive(Debug, PartialEq)]
 enum Demand {
     /// Every row is read.
@@ -46,9 +46,9 @@ fn demand(file: &str, valid: &str) -> Demand {
     }
     match valid {
         "no" | "no*" | "row 5 NaN" => Demand::Complains,
-        // The list asks to accept these or to say why not.
+        // The list asks to accept these or to give a reason.
         "yes*" if file == "geojson/mixed_dimensions.geojson" => Demand::Complains,
-        // The third is judged by the caller's checks of validity and range.
+        // The third is checked by the caller, for validity and range.
         "yes" | "yes*" | "warn" | "lie" | "plain table" | "invalid geometry" | "out of range" | "yes (wrong place)" => {
             Demand::Reads
         }
@@ -226,8 +226,8 @@ fn reprojected_shapes_lie_where_the_unprojected_ones_do() {
     let shapes = |file: &str| {
         let whole = read_default(&data.join("formats").join(file)).expect("valid");
         let shapes = wkt(&whole).into_iter().flatten();
-        // Writers start and wind rings as they like, and a ring names its start
-        // twice: what is compared is the sorted set of numbers.
+        // Writers start and wind rings differently, and a ring has its first position twice. The
+        // test therefore compares the sorted set of numbers.
         let sorted = |shape: String| {
             let mut numbers = numbers(&shape);
             numbers.sort_by(f64::total_cmp);

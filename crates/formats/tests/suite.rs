@@ -1,6 +1,7 @@
 //! The tests of readers and writers, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! Each test program is linked with the whole crate and its dependencies. There is therefore one
+//! program, and the files are its modules.
 
 mod columnar;
 mod columnar_values;
@@ -18,5 +19,6 @@ mod reprojection;
 mod round_trip;
 mod shared_files;
 mod support;
+mod text_pieces;
 mod uuids;
 mod write;

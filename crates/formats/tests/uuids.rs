@@ -1,4 +1,5 @@
-//! Columns of UUIDs: those that Parquet and Arrow mark, those that `--type` asks for, and how each format writes them.
+//! Columns of UUIDs: those marked in Parquet and Arrow, those that `--type` asks for, and how each
+//! format writes them.
 
 use std::sync::Arc;
 
@@ -81,7 +82,7 @@ fn what_a_file_marks_as_uuids_is_and_other_binary_data_of_16_bytes_is_not() {
         assert_eq!(*fields.field_with_name("bytes").expect("the column").data_type(), DataType::Binary, "{name}");
         let lists = whole.batch.column_by_name("lists").expect("the column").as_string::<i32>();
         assert_eq!(lists.value(0), format!("[\"{}\",null]", TEXTS[0]), "{name}");
-        // Unless the user knows better.
+        // Unless the user asks for it.
         let whole = read(&file.path, &demanded("bytes", ColumnType::Uuid)).expect("sound");
         assert_eq!(texts_of(&whole.batch, "bytes")[..3], wanted, "{name}");
         let whole = read(&file.path, &demanded("id", ColumnType::Utf8)).expect("sound");

@@ -25,7 +25,7 @@ fn replay_arguments(text: &str) -> Vec<String> {
 
 #[test]
 fn structures_that_are_right_pass() {
-    for structure in ["fbr", "pmwcas"] {
+    for structure in ["fbr", "logged", "pmwcas"] {
         let output = crash(&[structure, "--seed", "7", "--budget", "3000"]);
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
@@ -101,15 +101,15 @@ fn a_case_that_shows_nothing_says_so_in_both_formats() {
 
 #[test]
 fn configurations_are_searched_that_are_named() {
-    let output = crash(&["fbr", "--budget", "500", "--only", "logged-4-adr,in-place-4-eadr"]);
+    let output = crash(&["fbr", "--budget", "500", "--only", "self-validating-4-adr,in-place-4-eadr"]);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stdout(&output).starts_with("fbr: in-place-4-eadr, logged-4-adr\n"), "{}", stdout(&output));
+    assert!(stdout(&output).starts_with("fbr: in-place-4-eadr, self-validating-4-adr\n"), "{}", stdout(&output));
 }
 
 #[test]
 fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
     for (arguments, expected) in [
-        (&["pear"][..], "no structure pear; there are: fbr, pmwcas"),
+        (&["pear"][..], "no structure pear; there are: fbr, logged, pmwcas"),
         (&["pmwcas", "--drop", "fence:fbr.insert.entry"], "fence:pmwcas.prepare"),
         (&["pmwcas", "--replay", "nonsense"], "is not a case"),
         (&["pmwcas", "--replay", "adr; count; 99999999 kill"], "a crash comes at 99999999, and could at"),
@@ -136,7 +136,7 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["fbr", "--drop", "fbr.search.persist"], "interleavings.rs: what_a_search_has_seen"),
         (&["fbr", "--drop", "flush:fbr.shorten"], "marks.rs: an_older_tree_is_one"),
         (&["fbr", "--drop", "nonsense"], "flush:fbr.shorten"),
-        (&["fbr", "--only", "logged-4-adr", "--drop", "fence:fbr.insert.entry"], "none of the configurations"),
+        (&["fbr", "--only", "self-validating-4-adr", "--drop", "fence:fbr.insert.entry"], "none of the configurations"),
         (&["pmwcas", "--only", "eadr", "--drop", "fence:pmwcas.prepare"], "matters on adr alone"),
     ] {
         let output = crash(arguments);

@@ -1,6 +1,8 @@
-//! Decimal columns as float64: each number the nearest one, as of its text.
+//! Converts decimal columns to float64: each number to the nearest float, as parsing its text
+//! would.
 //!
-//! Arrow's cast rounds the digits, divides and rounds again, so that it misses the nearest float64 of many a number.
+//! Arrow's cast rounds the digits, divides and rounds again. It therefore misses the nearest
+//! float64 of many numbers.
 
 use std::fmt::Display;
 
@@ -9,15 +11,15 @@ use arrow_array::types::{Decimal32Type, Decimal64Type, Decimal128Type, Decimal25
 use arrow_array::{ArrayRef, ArrowNativeTypeOp, Float64Array};
 use arrow_schema::{ArrowError, DataType};
 
-/// The powers of ten that are float64s.
+/// The powers of ten that float64 holds exactly.
 const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
-/// Up to here all integers are float64s.
+/// Up to here float64 holds all integers exactly.
 const EXACT_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// Most digits of decimal numbers without a fraction that are int64.
+/// Most digits of decimal numbers without a fraction that fit int64.
 const INT64_DIGITS: u8 = 18;
 
 /// Whether a type is of decimal numbers without a fraction.
@@ -28,7 +30,7 @@ pub fn is_whole(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether a type is of such numbers that all fit into an int64.
+/// Whether all numbers of a type are such numbers and fit int64.
 pub fn is_int64(data_type: &DataType) -> bool {
     match data_type {
         DataType::Decimal32(digits, 0)
@@ -39,7 +41,7 @@ pub fn is_int64(data_type: &DataType) -> bool {
     }
 }
 
-/// Whether these are decimal numbers.
+/// Whether a type is of decimal numbers.
 pub fn is_decimal(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -50,14 +52,14 @@ pub fn is_decimal(data_type: &DataType) -> bool {
 /// Converts a column of decimal numbers.
 ///
 /// # Errors
-/// When it is none.
+/// When the column is no column of decimal numbers.
 pub fn to_float64(array: &ArrayRef) -> Result<Float64Array, ArrowError> {
     match *array.data_type() {
         DataType::Decimal32(_, scale) => converted::<Decimal32Type>(array, scale),
         DataType::Decimal64(_, scale) => converted::<Decimal64Type>(array, scale),
         DataType::Decimal128(_, scale) => converted::<Decimal128Type>(array, scale),
         DataType::Decimal256(_, scale) => converted::<Decimal256Type>(array, scale),
-        ref other => Err(ArrowError::CastError(format!("{other} is no type of decimal numbers"))),
+        ref other => Err(ArrowError::CastError(format!("{other} is not a decimal type"))),
     }
 }
 
@@ -68,11 +70,11 @@ where
     array.as_primitive::<D>().try_unary(|digits| nearest(digits, scale))
 }
 
-/// The float64 that is nearest to `digits` divided by ten to the power of `scale`.
+/// The float64 nearest to `digits` divided by ten to the power of `scale`.
 fn nearest<N: ArrowNativeTypeOp + Display>(digits: N, scale: i8) -> Result<f64, ArrowError> {
     let exact = digits.to_i64().filter(|digits| digits.unsigned_abs() <= EXACT_MAX);
     if let (Some(digits), Some(power)) = (exact, POWERS.get(usize::from(scale.unsigned_abs()))) {
-        // Of two numbers that are exact, the only rounding is the right one.
+        // Both numbers are exact, so the division rounds once and correctly.
         return Ok(if scale < 0 { digits as f64 * power } else { digits as f64 / power });
     }
     let text = format!("{digits}e{}", -i32::from(scale));
@@ -90,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Digits in a column of this type, and what becomes of them.
+    /// The floats that a column of these digits is converted to.
     fn floats<D: DecimalType>(digits: Vec<Option<D::Native>>, scale: i8) -> Vec<Option<f64>> {
         let array =
             PrimitiveArray::<D>::from_iter(digits).with_data_type((D::TYPE_CONSTRUCTOR)(D::MAX_PRECISION, scale));
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(floats::<Decimal64Type>(vec![None, Some(i64::MAX)], 18), [None, Some(9.223_372_036_854_776)]);
     }
 
-    /// Digits of any length: half of random ones have as many as fit.
+    /// Digits of any length; half of the random numbers have the most that fit.
     fn any_length() -> impl Strategy<Value = i128> {
         (any::<i128>(), 0..128_u32).prop_map(|(digits, shift)| digits >> shift)
     }

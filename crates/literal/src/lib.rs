@@ -1,7 +1,8 @@
-//! Values as they are written: dates, timestamps and UUIDs as text, decimal columns, and which numbers are exactly others.
+//! Literal values: dates, timestamps and UUIDs as text, decimal columns, and exact conversions
+//! between integers and floats.
 //!
-//! The store reads its values by this and files are read and written by this, so that a value
-//! means the same whichever way it comes. Nothing here does I/O, keeps state or panics on input.
+//! The store, the readers and the writers of files all use this crate, so a value means the same
+//! whichever way it comes. Nothing here does I/O, keeps state or panics on input.
 
 #![forbid(unsafe_code)]
 

@@ -1,30 +1,32 @@
-//! Numbers of one kind that are exactly numbers of the other.
+//! Exact conversions between integers and floats.
 
-/// Up to here every integer is a float, so that a float that was read is the integer that was
-/// written.
+/// Up to here every integer is a float, and a float that was read is the integer that was written.
 const FLOAT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// The float that is exactly this integer, if there is one.
+/// The float that equals this integer, if there is one.
 pub fn exact_float(integer: impl Into<i128>) -> Option<f64> {
     const FLOAT_END: f64 = (1u128 << 127) as f64;
     let integer = integer.into();
     let float = integer as f64;
-    // From there on the conversion back saturates.
+    // From here on the conversion back saturates.
     (float < FLOAT_END && float as i128 == integer).then_some(float)
 }
 
-/// The integer that a JSON number is, be it written with a fraction of zeros or an exponent. Whatever reads
-/// numbers takes those for integers, and a new column of nothing else for one of integers.
+/// The integer that a JSON number equals, even if written with a fraction of zeros or an exponent.
+/// Every reader of numbers takes those for integers, and a new column with nothing else is one of
+/// integers.
 pub fn json_integer(number: &serde_json::Number) -> Option<i64> {
     number.as_i64().or_else(|| exact_integer(number.as_f64().filter(|_| number.is_f64())?))
 }
 
-/// The integer that is exactly this float and no rounding of another, if there is one.
+/// The integer that equals this float, if there is one and no other integer rounds to the same
+/// float.
 pub fn exact_integer(float: f64) -> Option<i64> {
     (float.trunc() == float && float.abs() < FLOAT_INTEGER_MAX).then_some(float as i64)
 }
 
-/// The float64 with the fewest digits that is read as this float32: 333.6, and not 333.6000061035156.
+/// The float64 with the fewest digits that parses to this float32: 333.6, and not
+/// 333.6000061035156.
 pub fn shortest(float: f32) -> f64 {
     float.to_string().parse().unwrap_or(f64::from(float))
 }

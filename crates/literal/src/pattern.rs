@@ -1,4 +1,4 @@
-//! Dates and timestamps that are written by a pattern of `strftime`, such as `%d.%m.%Y`.
+//! Dates and timestamps in a `strftime` pattern, such as `%d.%m.%Y`.
 
 use std::fmt::{self, Write as _};
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, NaiveDate, NaiveTime};
 
 use crate::time::Timestamp;
 
-/// How the dates or timestamps of a column are written, in the notation of `strftime`.
+/// The format of the dates or timestamps of a column, as a `strftime` pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimePattern {
     text: String,
@@ -21,19 +21,20 @@ impl fmt::Display for TimePattern {
 }
 
 impl TimePattern {
-    /// A pattern that tells a day.
+    /// Parses a pattern, which must determine a day.
     ///
     /// # Errors
-    /// When it has a specifier that does not exist, or a value that it writes does not tell a day.
+    /// When a specifier does not exist, or a value in the pattern does not determine a day.
     pub fn new(text: &str) -> Result<TimePattern, String> {
         let items = StrftimeItems::new(text).parse_to_owned().map_err(|_| {
-            format!("{text:?} is no pattern of strftime; write for example %d.%m.%Y, or %m/%d/%Y %H:%M:%S")
+            format!("{text:?} is not a strftime pattern; write for example %d.%m.%Y, or %m/%d/%Y %H:%M:%S")
         })?;
         let pattern = TimePattern { text: text.to_owned(), items };
         match pattern.example().map(|example| pattern.parse(&example)) {
             Some(Ok(_)) => Ok(pattern),
             _ => Err(format!(
-                "the pattern {text:?} does not tell a day; it needs a year, month and day (%Y, %m, %d), or seconds since 1970 (%s)"
+                "the pattern {text:?} does not determine a day; it needs a year, month and day (%Y, %m, %d), or \
+                 seconds since 1970 (%s)"
             )),
         }
     }
@@ -41,7 +42,7 @@ impl TimePattern {
     /// An instant as the pattern writes it.
     fn example(&self) -> Option<String> {
         let instant = DateTime::from_timestamp(1_354_357_815, 0)?.fixed_offset();
-        // What is only for reading cannot write.
+        // Patterns with specifiers for reading only cannot write.
         let items = self.items.iter().map(|item| match item {
             Item::Fixed(fixed) if is_permissive_zone(fixed) => &Item::Fixed(Fixed::TimezoneOffset),
             other => other,
@@ -51,7 +52,7 @@ impl TimePattern {
         Some(text)
     }
 
-    /// Whether the pattern tells the offset from UTC, so that its timestamps are instants.
+    /// Whether the pattern has the offset from UTC, so that its timestamps are instants.
     pub fn has_zone(&self) -> bool {
         self.items.iter().any(|item| match item {
             Item::Numeric(Numeric::Timestamp, _) => true,
@@ -72,13 +73,13 @@ impl TimePattern {
         })
     }
 
-    /// Reads a text that the pattern writes; without a time of day it is midnight.
+    /// Reads a text in the pattern. Without a time of day it is midnight.
     ///
     /// # Errors
-    /// That the text is not written so.
+    /// When the text is not in the pattern.
     pub fn parse(&self, text: &str) -> Result<Timestamp, String> {
         let mut parsed = Parsed::new();
-        let failed = |reason: chrono::ParseError| format!("it is not written as {:?} ({reason})", self.text);
+        let failed = |reason: chrono::ParseError| format!("it does not match {:?} ({reason})", self.text);
         parse(&mut parsed, text, self.items.iter()).map_err(failed)?;
         let (microseconds, nanoseconds) = match parsed.timestamp() {
             Some(_) => {
@@ -97,10 +98,10 @@ impl TimePattern {
         Ok(Timestamp { microseconds, has_zone: self.has_zone(), is_cut: nanoseconds % 1000 != 0, month_first: false })
     }
 
-    /// Days since 1970-01-01 of a text that the pattern writes.
+    /// Days since 1970-01-01 of a text in the pattern.
     ///
     /// # Errors
-    /// That the text is not written so.
+    /// When the text is not in the pattern.
     pub fn parse_date(&self, text: &str) -> Result<i32, String> {
         let timestamp = self.parse(text)?;
         let days = DateTime::from_timestamp_micros(timestamp.microseconds)
@@ -111,7 +112,7 @@ impl TimePattern {
 
 /// `%#z` takes an offset with or without minutes.
 fn is_permissive_zone(fixed: &Fixed) -> bool {
-    // The library names it for itself alone.
+    // The library documents this name for its own use only.
     let permissive = StrftimeItems::new("%#z").next();
     matches!(permissive, Some(Item::Fixed(zone)) if zone == *fixed)
 }

@@ -1,6 +1,6 @@
-//! Dates and timestamps as text: ISO 8601, and month/day/year with a time as spreadsheets of the
-//! United States write it; by arithmetic on the proleptic Gregorian calendar (days are counted in
-//! eras of 400 years that begin on the first of March). Second 60 is the first of the next minute.
+//! Dates and timestamps as text: ISO 8601, and month/day/year with a time, as spreadsheets in the
+//! United States write it. The arithmetic uses the proleptic Gregorian calendar and counts days in
+//! eras of 400 years that begin on the first of March. Second 60 is the first of the next minute.
 
 const MICROSECONDS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
@@ -8,17 +8,17 @@ const MICROSECONDS_PER_DAY: i64 = SECONDS_PER_DAY * MICROSECONDS_PER_SECOND;
 const DAYS_PER_ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_DAYS: i64 = 719_468;
-/// Most digits of a year that is read; `i32` days reach about 5.9 million years.
+/// Most digits of a year in input; `i32` days reach about 5.9 million years.
 const YEAR_DIGITS_MAX: usize = 7;
 
-/// The date that lies `days` after 1970-01-01, as `YYYY-MM-DD`; years outside of 0 to 9999
-/// carry a sign and at least six digits.
+/// The date `days` after 1970-01-01, as `YYYY-MM-DD`. Years outside of 0 to 9999 have a sign and at
+/// least six digits.
 pub fn format_date(days: i32) -> String {
     format_civil(i64::from(days))
 }
 
-/// The instant `microseconds` after 1970-01-01T00:00:00 as `YYYY-MM-DDTHH:MM:SS`, with three
-/// or six digits of a fraction where there is one, and `Z` if `utc`.
+/// The instant `microseconds` after 1970-01-01T00:00:00 as `YYYY-MM-DDTHH:MM:SS`. A fraction has
+/// three or six digits and is left out if zero. `Z` follows if `utc`.
 pub fn format_timestamp(microseconds: i64, utc: bool) -> String {
     let days = microseconds.div_euclid(MICROSECONDS_PER_DAY);
     let of_day = microseconds.rem_euclid(MICROSECONDS_PER_DAY);
@@ -46,7 +46,7 @@ pub struct Timestamp {
     pub month_first: bool,
 }
 
-/// What a text is that is wholly a date or a timestamp with the year first.
+/// The kind of a text that is wholly a date or a timestamp with the year first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
     /// A date alone.
@@ -56,9 +56,9 @@ pub enum Time {
 }
 
 impl Time {
-    /// What a text is, if it is wholly one of them.
+    /// The kind of a text, if it is wholly a date or a timestamp.
     pub fn of(text: &str) -> Option<Time> {
-        // Most texts are none, and their first bytes tell.
+        // Most texts are neither, and their first bytes tell.
         if !text.as_bytes().first().is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-')) {
             return None;
         }
@@ -69,8 +69,8 @@ impl Time {
     }
 }
 
-/// Days since 1970-01-01 of a date `YYYY-MM-DD` or `YYYY/MM/DD` (with hyphens, a year with a sign may have up to
-/// seven digits).
+/// Days since 1970-01-01 of a date `YYYY-MM-DD` or `YYYY/MM/DD`. With hyphens, a year with a sign
+/// may have up to seven digits.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -84,7 +84,7 @@ pub fn parse_date(text: &str) -> Result<i32, &'static str> {
 }
 
 impl Timestamp {
-    /// What its writer should know about how the text was read.
+    /// A notice on how the text was read, if it is worth one.
     pub fn notice(&self) -> Option<&'static str> {
         match self {
             Self { month_first: true, .. } => Some("dates with slashes are read as month/day/year"),
@@ -93,17 +93,17 @@ impl Timestamp {
         }
     }
 
-    /// The same of a text without a zone that is taken for a timestamp in UTC.
+    /// The same for a text without a zone that is read as UTC.
     pub fn zone_notice(&self) -> Option<&'static str> {
         (!self.has_zone).then_some("times without a zone are taken as UTC")
     }
 }
 
-/// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]`, the same with slashes in the date as GDAL writes it, or
-/// `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.
+/// Reads `YYYY-MM-DD[(T| )HH:MM[:SS[.fraction]][zone]]`, the same with slashes in the date as GDAL
+/// writes it, or `M/D/YYYY H:MM[:SS[.fraction]][ (AM|PM)]`.
 ///
-/// A zone is `Z`, ` UTC` or `±HH[[:]MM]`. Digits of the fraction beyond microseconds are cut; second 60 is the
-/// first of the next minute, as in PostgreSQL.
+/// A zone is `Z`, ` UTC` or `±HH[[:]MM]`. Digits of the fraction beyond microseconds are cut.
+/// Second 60 is the first of the next minute, as in PostgreSQL.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -160,7 +160,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - EPOCH_DAYS
 }
 
-/// Days since 1970-01-01 of a day that exists.
+/// Days since 1970-01-01 of an existing day.
 fn existing_day(year: i64, month: i64, day: i64) -> Result<i64, &'static str> {
     let days = days_from_civil(year, month, day);
     let exists = (1..=12).contains(&month) && civil_from_days(days) == (year, month, day);
@@ -204,7 +204,7 @@ impl Scanner<'_> {
         existing_day(year, month, day)
     }
 
-    /// Passes what stands between date and time; the number of digits of the hour.
+    /// Skips the separator of date and time; returns the number of digits of the hour.
     fn separator(&mut self, month_first: bool) -> Result<usize, &'static str> {
         match self.rest.first() {
             Some(b' ') if month_first => {
@@ -241,7 +241,7 @@ impl Scanner<'_> {
         Ok(((hour * 3600 + minute * 60 + second) * MICROSECONDS_PER_SECOND + fraction, is_cut))
     }
 
-    /// The time of the day of one on a clock of twelve hours.
+    /// The time of day from a time on a twelve-hour clock.
     fn half_of_day(&mut self, time: i64) -> Result<i64, &'static str> {
         const HOUR: i64 = 3600 * MICROSECONDS_PER_SECOND;
         let hour = time / HOUR;
@@ -269,7 +269,7 @@ impl Scanner<'_> {
         Ok(((kept..6).fold(value, |value, _| value * 10), cut.iter().any(|digit| *digit != b'0')))
     }
 
-    /// Seconds that the zone is ahead of UTC.
+    /// Offset of the zone from UTC in seconds.
     fn zone(&mut self) -> Result<i64, &'static str> {
         const REASON: &str = "write the time zone as Z or ±HH:MM";
         let sign = match self.rest.first() {
@@ -291,7 +291,8 @@ impl Scanner<'_> {
         Ok(sign * (hour * 3600 + minute * 60))
     }
 
-    /// How many digits come next: no more than `most`, and at least one, so that none is an error.
+    /// Number of digits that come next, from one to `most`. If there is none, one is returned, so
+    /// that reading it fails.
     fn digits_up_to(&self, most: usize) -> usize {
         self.rest.iter().take(most).take_while(|byte| byte.is_ascii_digit()).count().max(1)
     }

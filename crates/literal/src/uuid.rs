@@ -1,6 +1,7 @@
 //! UUIDs (RFC 9562): 16 bytes, as text and as columns of Arrow.
 //!
-//! Arrow has no type for them. Its canonical extension type marks a field of 16 bytes each by the name `arrow.uuid`.
+//! Arrow has no such type. Its canonical extension type `arrow.uuid` marks a field of 16 bytes
+//! each.
 
 use arrow_array::builder::FixedSizeBinaryBuilder;
 use arrow_array::{Array, FixedSizeBinaryArray};
@@ -9,16 +10,17 @@ use arrow_schema::{DataType, Field};
 /// The bytes of a UUID, first digits first.
 pub type UuidBytes = [u8; 16];
 
-/// The Arrow type of columns of UUIDs.
+/// The Arrow type of UUID columns.
 pub const UUID_STORAGE: DataType = DataType::FixedSizeBinary(16);
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const UUID_EXTENSION: &str = "arrow.uuid";
 
-/// Reads a UUID: 32 hexadecimal digits of either case, with or without the hyphens, braces or `urn:uuid:`.
+/// Reads a UUID: 32 hexadecimal digits in upper or lower case, with or without hyphens, braces or
+/// `urn:uuid:`.
 ///
 /// # Errors
-/// What to write, for a text that is none.
+/// When the text is none; the message tells the right form.
 pub fn parse_uuid(text: &str) -> Result<UuidBytes, &'static str> {
     match uuid::Uuid::try_parse(text) {
         Ok(uuid) => Ok(uuid.into_bytes()),
@@ -31,12 +33,12 @@ pub fn format_uuid(bytes: UuidBytes) -> String {
     uuid::Uuid::from_bytes(bytes).hyphenated().to_string()
 }
 
-/// Whether a column is marked as one of UUIDs and stored so, in a dictionary or not.
+/// Whether a column is marked as UUIDs and stored as such, in a dictionary or not.
 pub fn is_uuid(field: &Field) -> bool {
     field.metadata().get(EXTENSION_NAME).is_some_and(|name| name == UUID_EXTENSION) && stores_uuids(field.data_type())
 }
 
-/// Whether a column of this type could be one of UUIDs.
+/// Whether a column of this type could hold UUIDs.
 pub fn stores_uuids(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => stores_uuids(values),
@@ -45,7 +47,7 @@ pub fn stores_uuids(data_type: &DataType) -> bool {
     }
 }
 
-/// The field with the mark of columns of UUIDs.
+/// The field with the mark of UUID columns.
 #[must_use]
 pub fn marked_uuid(mut field: Field) -> Field {
     field.metadata_mut().insert(EXTENSION_NAME.to_owned(), UUID_EXTENSION.to_owned());

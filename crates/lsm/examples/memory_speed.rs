@@ -1,4 +1,4 @@
-//! Time of inserts and queries of the memory components, in nanoseconds each.
+//! Time of inserts and queries in the memory components, in nanoseconds each.
 //!
 //! `cargo run --release -p terrane-lsm --example memory_speed [ENTRIES]`
 
@@ -71,8 +71,8 @@ fn key_tree(entries: u64, random: &mut StdRng) -> Outcome {
     Ok(())
 }
 
-/// As an index of words has them: words of which some are much more frequent than others, each followed by a number that
-/// ascends, but for what writers at a time make of it.
+/// Keys like those of an index of words: some words are much more frequent than others, and each is
+/// followed by a number. The numbers ascend, apart from the interleaving of concurrent writers.
 fn word_tree(entries: u64, random: &mut StdRng) -> Outcome {
     const RECORD: u64 = 20;
     const AT_A_TIME: u64 = 1000;

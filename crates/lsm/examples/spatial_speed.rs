@@ -1,5 +1,6 @@
-//! Time of window searches of the spatial kinds, beside range scans of a B-tree on an attribute, on disk
-//! components whose pages are all in memory; in nanoseconds for each entry that is returned.
+//! Time of window searches in the spatial kinds, compared with range scans of a B-tree on an
+//! attribute. The disk components have all pages in memory. Times are in nanoseconds per returned
+//! entry.
 //!
 //! `cargo run --release -p terrane-lsm --example spatial_speed [ENTRIES]`
 
@@ -17,14 +18,15 @@ use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache
 use terrane_lsm::index::{CurveIndex, Index, RTreeIndex, SpatialIndex};
 use terrane_lsm::search::{OwnedSource, WindowScan};
 use terrane_space::{CoordinateSystem, Point, Rect, hilbert};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Windows of about so many entries.
+/// Numbers of entries in a window, approximately.
 const HITS: [usize; 4] = [10, 1_000, 100_000, usize::MAX];
 const SYSTEM: CoordinateSystem = CoordinateSystem::LonLat;
-/// An entry that has not ended.
+/// End of an entry that is still live.
 const LIFE: (u64, u64) = (0, u64::MAX);
 
 struct Bench {
@@ -32,7 +34,7 @@ struct Bench {
     cache: Arc<PageCache>,
     files: u64,
     points: Vec<(Point, [u8; 8])>,
-    /// For each number of hits, windows and how many entries all of them return.
+    /// For each number of hits, the windows and the entries that all of them return.
     windows: Vec<(Vec<Rect>, usize)>,
 }
 
@@ -105,7 +107,7 @@ impl Bench {
         Ok(OwnedSource::Disk(index.open(self.open(&meta)?)?))
     }
 
-    /// Windows around points, made larger until they have the hits.
+    /// Windows around points, enlarged until they have the hits.
     fn choose_windows(&mut self, source: &OwnedSource) -> Outcome<()> {
         let mut random = StdRng::seed_from_u64(7);
         for hits in HITS {
@@ -147,7 +149,7 @@ impl Bench {
         }
         let meta = builder.finish((1, 1))?;
         let component = Arc::new(BTreeComponent::open(self.open(&meta)?)?);
-        // Cursors add no page to the cache, look-ups do.
+        // Cursors add no page to the cache, searches do.
         for key in keys.iter().step_by(50) {
             black_box(component.get(key, u64::MAX)?);
         }
@@ -193,7 +195,7 @@ impl Bench {
     }
 }
 
-/// The least time for each entry of several runs.
+/// The least time per entry of several runs.
 fn best(mut run: impl FnMut() -> Outcome<usize>) -> Outcome<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..7 {

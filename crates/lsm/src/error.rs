@@ -1,4 +1,4 @@
-//! What can go wrong in the framework, grouped by what the caller has to do.
+//! Errors of the framework, grouped by what the caller has to do.
 
 use terrane_storage::StorageError;
 
@@ -12,7 +12,7 @@ pub enum Error {
     /// The operating system refused a call.
     #[error("{0}")]
     Storage(#[source] std::sync::Arc<StorageError>),
-    /// A file does not hold what was written to it.
+    /// The content of a file is not what was written.
     #[error("{file} is damaged at byte {offset}: {reason}")]
     Damaged {
         /// Name of the file below the store's directory.
@@ -22,7 +22,7 @@ pub enum Error {
         /// What does not fit.
         reason: String,
     },
-    /// A file was written by a version that this one does not know.
+    /// A file was written by an unknown, later version.
     #[error("{file} has format version {found}; this program knows versions up to {known}")]
     UnknownVersion {
         /// Name of the file.
@@ -32,16 +32,14 @@ pub enum Error {
         /// Highest version known.
         known: u32,
     },
-    /// An entry of the log does not hold what one does. A replay says where it lies.
+    /// An entry of the log is malformed. A replay adds its position.
     #[error("a log entry cannot be read: {reason}")]
     MalformedEntry {
         /// What does not fit.
         reason: String,
     },
-    /// The log holds an entry that a later version wrote.
-    #[error(
-        "the log entry at LSN {lsn} is of kind {kind}, which this version does not know; open the store with a newer one"
-    )]
+    /// The log has an entry that a later version wrote.
+    #[error("the log entry at LSN {lsn} has the unknown kind {kind}; open the store with a newer version")]
     UnknownEntryKind {
         /// Position of the entry.
         lsn: u64,
@@ -49,12 +47,15 @@ pub enum Error {
         kind: u32,
     },
     /// An earlier write or sync failed, so the handle refuses writes.
-    #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to go on from what is durable")]
+    #[error(
+        "the store refuses writes after a failed write or sync ({cause}); reopen it to continue from the durable \
+        state"
+    )]
     Poisoned {
         /// The first failure.
         cause: String,
     },
-    /// A write needs space that the disk does not have; nothing was changed.
+    /// A write needs space that the disk does not have. Nothing was changed.
     #[error("no space left for {what}; free some space and try again")]
     Full {
         /// What needed the space.
@@ -63,16 +64,16 @@ pub enum Error {
     /// The dataset was dropped.
     #[error("the dataset was dropped")]
     Dropped,
-    /// An option has a value that it cannot have.
+    /// An option has an impossible value.
     #[error("{0}")]
     Options(String),
-    /// A caller's argument is outside of what the structure can hold, or not what it has to be.
+    /// A caller's argument exceeds the limits of the structure, or is otherwise invalid.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// Whether it is a failed sync, after which later ones may succeed although data are lost.
+    /// Whether it is a failed sync, after which later syncs may succeed although data are lost.
     pub fn is_failed_sync(&self) -> bool {
         matches!(self, Self::Storage(error) if error.operation().is_sync())
     }
@@ -82,7 +83,7 @@ impl Error {
         Self::Damaged { file: file.into(), offset, reason: reason.into() }
     }
 
-    /// Whether the error says that stored bytes are not what was written.
+    /// Whether the error means that stored bytes are not what was written.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }

@@ -1,9 +1,9 @@
 //! The log-structured merge framework of Terrane.
 //!
-//! It turns an index that can insert, delete and bulk-load into an LSM index: the
-//! write-ahead [`log`], [`memory`] components, immutable [`disk`] components, the
-//! manifest, Bloom filters and merge policies. It sees keys, rectangles and opaque
-//! values; schemas, records, transactions and queries belong to the crate `terrane`.
+//! It turns an index with inserts, deletes and bulk loads into an LSM index. It consists of the
+//! write-ahead [`log`], [`memory`] components, immutable [`disk`] components, the manifest, Bloom
+//! filters and merge policies. It handles keys, rectangles and opaque values; schemas, records,
+//! transactions and queries belong to the crate `terrane`.
 #![deny(unsafe_code)]
 
 pub mod curve;

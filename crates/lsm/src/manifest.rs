@@ -1,17 +1,19 @@
-//! The manifest: which components make up the store, and its catalog. Replaced whole.
+//! The manifest: the components that make up the store, and its catalog. It is always replaced as a
+//! whole.
 //!
-//! File: magic 8 · version u32 · CRC-32C u32 over all that follows · length u64 · body
-//! (JSON, so that a person can read it).
+//! File: magic 8 · version u32 · CRC-32C u32 over everything behind it · length u64 · body (JSON,
+//! so that people can read it).
 //!
 //! A step writes `MANIFEST.new`, syncs it and the names of the components, renames it over
-//! `MANIFEST` and syncs the directory. What a crash leaves:
-//! - before the rename is durable: the old manifest whole; the new file, if its name is
-//!   there, is a stray;
-//! - after it: the new manifest whole, as its contents were synced before the rename.
+//! `MANIFEST` and syncs the directory. A crash leaves:
+//! - before the rename is durable: the whole old manifest; the new file, if its name is there, is a
+//!   stray;
+//! - after it: the whole new manifest, as its contents were synced before the rename.
 //!
-//! After a failed rename or sync of the store's directory either may be found. After any other
-//! failed sync a later one may succeed although the new manifest, or the names of component files
-//! that a step under way is about to name, are lost. So the handle stops writing after each of them.
+//! After a failed rename or sync of the store's directory, either may be found. After any other
+//! failed sync, a later one may succeed although data are lost: the new manifest, or the names of
+//! component files that a concurrent step is about to name. The handle therefore stops writing
+//! after each of these failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,36 +38,39 @@ const BODY_LEN_MAX: u64 = 1 << 30;
 /// One index of a partition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IndexState {
-    /// Number within the dataset; operations in the log name it.
+    /// Number within the dataset; operations in the log use it.
     pub id: u32,
     /// Components, newest first.
     pub components: Vec<ComponentMeta>,
-    /// Whether it lacks what was there before it was created.
+    /// Whether it lacks the records from before its creation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub building: bool,
-    /// Of that, what it has so far beside the components.
+    /// The part of those that it has so far, besides the components.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded: Option<Loaded>,
 }
 
-/// How far the load of what was there before an index was created has come.
+/// The progress of loading the records from before an index's creation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Loaded {
     /// Sorted runs of entries, in no order.
     pub runs: Vec<ComponentMeta>,
-    /// The runs have the entries of all records with keys before this one; of all records if there is none.
+    /// The runs have the entries of all records with keys before this one; of all records if
+    /// `None`.
     pub next_key: Option<Vec<u8>>,
-    /// Whether some of them may be in components as well, as the load went on from a later state than it was begun from.
+    /// Whether some of them may be in components as well, as the load continued from a later state
+    /// than it began with.
     pub overlaps: bool,
 }
 
 impl Loaded {
-    /// Of a load whose runs have become the oldest component, which may have entries that others have too.
+    /// Of a load whose runs have become the oldest component. That component may repeat entries of
+    /// others.
     pub const OVERLAPPING: Self = Self { runs: Vec::new(), next_key: None, overlaps: true };
 }
 
 impl IndexState {
-    /// An index of nothing.
+    /// An empty index.
     pub fn new(id: u32) -> Self {
         Self { id, components: Vec::new(), building: false, loaded: None }
     }
@@ -80,19 +85,19 @@ fn is_false(flag: &bool) -> bool {
 pub struct PartitionState {
     /// Number within the dataset.
     pub id: u32,
-    /// Changes up to this sequence number are in disk components, of all indexes.
+    /// All changes up to this sequence number are in disk components, in all indexes.
     pub flushed_sequence: u64,
-    /// Counts the bulk loads, whose records are in no log.
+    /// Number of bulk loads, whose records are in no log.
     #[serde(default)]
     pub loads: u64,
-    /// How far each source of records has been read with the changes that are in disk components.
+    /// The position of each source of records, for the changes that are in disk components.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<u32, u64>,
     /// Its indexes.
     pub indexes: Vec<IndexState>,
 }
 
-/// One dataset. What `catalog` holds is the database's business.
+/// One dataset. The content of `catalog` belongs to the database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DatasetState {
     /// Number within the store, never used again.
@@ -105,15 +110,16 @@ pub struct DatasetState {
     pub partitions: Vec<PartitionState>,
 }
 
-/// Everything that a store knows of itself.
+/// The store's description of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Drawn at random when the store was created, hexadecimal.
     pub store_id: String,
-    /// Drawn when the store was restored from a backup, hexadecimal: from then on it goes its own way. Empty before.
+    /// Drawn when the store was restored from a backup, hexadecimal: from then on its history
+    /// differs. Empty before.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub branch: String,
-    /// Counts the steps.
+    /// Number of steps.
     pub generation: u64,
     /// Durability mode, fixed at creation.
     pub durability: String,
@@ -130,12 +136,12 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads the manifest; `None` where there is none.
+    /// Reads the manifest; `None` if there is none.
     pub fn read(storage: &dyn Storage) -> Result<Option<Self>> {
         Self::read_from(storage, NAME)
     }
 
-    /// Reads a manifest that is kept under a name of its own; `None` where there is none.
+    /// Reads a manifest under another name; `None` if there is none.
     pub fn read_from(storage: &dyn Storage, name: &str) -> Result<Option<Self>> {
         let file = match storage.open(name, OpenMode::Read) {
             Ok(file) => file,
@@ -171,7 +177,7 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Writes it under a name that nothing has, and makes it durable; the name is not yet.
+    /// Writes it under a new name, and makes the content durable. The name is not durable yet.
     pub fn write_to(&self, storage: &dyn Storage, name: &str) -> Result<()> {
         let file = storage.open(name, OpenMode::CreateNew)?;
         file.write_all_at(&self.encode()?, 0)?;
@@ -182,7 +188,8 @@ impl Manifest {
         let body = serde_json::to_vec(self)
             .map_err(|error| Error::Invalid(format!("the manifest cannot be written: {error}")))?;
         if body.len() as u64 > BODY_LEN_MAX {
-            let reason = format!("the manifest would have {} bytes, of {BODY_LEN_MAX} at most", body.len());
+            let reason =
+                format!("the manifest would have {} bytes, but at most {BODY_LEN_MAX} are possible", body.len());
             return Err(Error::Invalid(format!("{reason}: too many datasets, columns or components")));
         }
         let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
@@ -196,8 +203,9 @@ impl Manifest {
         Ok(bytes)
     }
 
-    /// Whether a later manifest of the store has the same content in other places: between them, records were
-    /// flushed and components merged, but nothing came or changed that the log does not have.
+    /// Whether a later manifest of the store has the same content in other places. Between the two,
+    /// records may have been flushed and components merged. Every change in between must be in the
+    /// log.
     pub fn has_content_of(&self, later: &Self) -> bool {
         let partitions_agree = |(ours, theirs): (&PartitionState, &PartitionState)| {
             (ours.id, ours.loads, ours.indexes.len()) == (theirs.id, theirs.loads, theirs.indexes.len())
@@ -212,45 +220,46 @@ impl Manifest {
             && self.datasets.iter().zip(&later.datasets).all(datasets_agree)
     }
 
-    /// The dataset of an id.
+    /// The dataset with an id.
     ///
     /// # Errors
-    /// [`Error::Dropped`]: there is none of this id any more.
+    /// [`Error::Dropped`] if there is none with this id any more.
     pub fn dataset_mut(&mut self, id: u32) -> Result<&mut DatasetState> {
         self.datasets.iter_mut().find(|dataset| dataset.id == id).ok_or(Error::Dropped)
     }
 
-    /// Adds a dataset. Its id is never given to another one, also when it is dropped.
+    /// Adds a dataset. Its id is never reused, even after it is dropped.
     pub fn add_dataset(&mut self, dataset: DatasetState) {
         self.next_dataset_id = self.next_dataset_id.max(dataset.id + 1);
         self.datasets.push(dataset);
     }
 
-    /// Removes a dataset. Entries of the log that have its id are passed over from then on.
+    /// Removes a dataset. Entries of the log with its id are skipped from then on.
     ///
     /// # Errors
-    /// As [`Self::dataset_mut`].
+    /// As for [`Self::dataset_mut`].
     pub fn remove_dataset(&mut self, id: u32) -> Result<DatasetState> {
         let place = self.datasets.iter().position(|dataset| dataset.id == id).ok_or(Error::Dropped)?;
         Ok(self.datasets.remove(place))
     }
 
-    /// Moves the low-water mark forward, and tells where it is then. It never goes back: what was
-    /// before it once is in components for good, and its segments may be gone. A caller can come
-    /// with an older position, as it may have looked at a dataset of which a flush had taken its
-    /// own step already and not yet exchanged the version.
+    /// Raises the low-water mark; returns the resulting position. The mark never goes back, since
+    /// everything before it is in components for good and its segments may be gone. A caller may
+    /// come with an older position: it may have read a dataset between a flush's manifest step and
+    /// the exchange of the version.
     pub fn raise_low_water(&mut self, position: LogPosition) -> LogPosition {
         self.low_water = self.low_water.max(position);
         self.low_water
     }
 
-    /// Forgets the runs of indexes that are being built: who goes on from this manifest begins them anew.
+    /// Discards the runs of indexes that are being built. A restart from this manifest begins them
+    /// anew.
     pub fn forget_runs(&mut self) {
         let partitions = self.datasets.iter_mut().flat_map(|dataset| &mut dataset.partitions);
         partitions.flat_map(|partition| &mut partition.indexes).for_each(|index| index.loaded = None);
     }
 
-    /// All components of all datasets, and the runs that will be some.
+    /// All components of all datasets, and the runs that will become components.
     pub fn components(&self) -> impl Iterator<Item = &ComponentMeta> {
         self.datasets
             .iter()
@@ -266,7 +275,7 @@ struct State {
     failed: Option<String>,
 }
 
-/// The manifest of a store that is open for writing; steps follow one another.
+/// The manifest of a store that is open for writing. Steps are serialised.
 #[derive(Debug)]
 pub struct ManifestFile {
     storage: Arc<dyn Storage>,
@@ -281,23 +290,23 @@ impl ManifestFile {
         Ok(file)
     }
 
-    /// Goes on from a manifest that was read.
+    /// Continues with a manifest that was read.
     pub fn open(storage: Arc<dyn Storage>, manifest: Manifest) -> Self {
         Self { storage, state: Mutex::new(State { manifest: Arc::new(manifest), failed: None }) }
     }
 
-    /// The manifest in force.
+    /// The current manifest.
     pub fn current(&self) -> Arc<Manifest> {
         self.state.lock().manifest.clone()
     }
 
-    /// Whether a step failed so that no other may follow; the disk may hold either manifest.
+    /// Whether a failed step forbids any other. The disk may hold either manifest.
     pub fn has_failed(&self) -> bool {
         self.state.lock().failed.is_some()
     }
 
-    /// One step: changes a copy, makes it durable, and puts it in force. Component files that
-    /// the change names must be synced; their directory's names are made durable here.
+    /// One step: changes a copy, makes it durable, and makes it current. Component files that the
+    /// change names must be synced; this makes their directory's names durable.
     pub fn update<T>(&self, change: impl FnOnce(&mut Manifest) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         if let Some(cause) = &state.failed {
@@ -306,10 +315,11 @@ impl ManifestFile {
         let mut manifest = (*state.manifest).clone();
         let result = change(&mut manifest)?;
         manifest.generation += 1;
-        // Only until here may a step fail, as for want of space, and be tried again.
+        // Only until here may a step fail, for example on a full disk, and be tried again.
         let file = self.write_new(&manifest)?;
         let renamed = match file.sync_data().and_then(|()| self.storage.sync_directory("components")) {
-            // No sync has failed, as where the directory cannot be opened for want of descriptors.
+            // No sync has failed, for example because descriptors are short and the directory
+            // cannot be opened.
             Err(error) if !error.operation().is_sync() => return Err(error.into()),
             synced => {
                 synced.and_then(|()| self.storage.rename(NEW_NAME, NAME)).and_then(|()| self.storage.sync_directory(""))
@@ -335,7 +345,8 @@ impl ManifestFile {
         }
         let file = self.storage.open(NEW_NAME, OpenMode::CreateNew)?;
         if let Err(error) = file.write_all_at(&manifest.encode()?, 0) {
-            // What there was room for is needed elsewhere. If it cannot be removed, the next step does that, or opening.
+            // Its space is needed elsewhere. If it cannot be removed, the next step or opening does
+            // that.
             let _ = self.storage.remove(NEW_NAME);
             return Err(error.into());
         }

@@ -1,10 +1,14 @@
-//! What a commit writes to the log: the logical operation of every index, side by side.
+//! The log entry of a commit: the logical operations of all indexes.
 //!
-//! Layout of an entry, little-endian: sequence u64 · transaction u64 · source offset u64 ·
-//! dataset u32 · partition u32 · source u32 · kind u32 · operations, each: index u32 ·
-//! delete u32 · key length u32 · value length u32 · key · value.
-//! The transaction is reserved. Source and source offset are a feed's position, which commits with its
-//! records; both are 0 for what comes from no feed. The framework does not look into keys and values; the index kind does.
+//! Layout of an entry, little-endian:
+//!
+//! - sequence u64 · transaction u64 · source offset u64 · dataset u32 · partition u32 · source u32
+//!   · kind u32;
+//! - each operation: index u32 · delete u32 · key length u32 · value length u32 · key · value.
+//!
+//! The transaction is reserved. Source and source offset are a feed's position, which commits with
+//! its records; both are 0 without a feed. The framework does not interpret keys and values; the
+//! index kind does.
 
 use crate::{Error, Result};
 
@@ -13,7 +17,7 @@ pub const ENTRY_HEADER_LEN: usize = 40;
 /// Bytes of an operation before its key.
 pub const OPERATION_HEADER_LEN: usize = 16;
 
-/// What an entry is. A number that is not here is for the reader to refuse.
+/// The kind of an entry. A reader refuses unknown numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryKind(pub u32);
 
@@ -31,7 +35,7 @@ pub struct EntryHeader {
     pub sequence: u64,
     /// Transaction; 0 while every entry is a transaction of its own.
     pub transaction: u64,
-    /// How far the source has been read with this entry; 0 without a source.
+    /// The position of the source with this entry; 0 without a source.
     pub source_offset: u64,
     /// Dataset.
     pub dataset: u32,
@@ -39,7 +43,7 @@ pub struct EntryHeader {
     pub partition: u32,
     /// The source that the records came from; 0 for none.
     pub source: u32,
-    /// What the entry is.
+    /// The kind of the entry.
     pub kind: EntryKind,
 }
 
@@ -50,9 +54,9 @@ pub struct Operation<'a> {
     pub index: u32,
     /// Whether the entry is deleted (by anti-matter) or inserted.
     pub delete: bool,
-    /// What the index is ordered by, in the form of its kind.
+    /// The index key, in the form of its kind.
     pub key: &'a [u8],
-    /// What it keeps with it.
+    /// The value stored with the key.
     pub value: &'a [u8],
 }
 
@@ -80,7 +84,7 @@ pub fn set_sequence(entry: &mut [u8], sequence: u64) {
     entry[..8].copy_from_slice(&sequence.to_le_bytes());
 }
 
-/// Reads an entry of the log: its header, and its operations one by one.
+/// Parses an entry of the log: its header, and its operations one by one.
 pub fn decode(entry: &[u8]) -> Result<(EntryHeader, Operations<'_>)> {
     let (header, operations) = entry
         .split_at_checked(ENTRY_HEADER_LEN)

@@ -1,13 +1,13 @@
-//! Work on several things at once, in threads that last as long as the call.
+//! Parallel work on several items, in threads that last as long as the call.
 
 use std::panic::resume_unwind;
 
 use terrane_storage::sync::thread;
 
-/// Calls `work` for every item, and returns the results in the order of the items. There are as many threads as
-/// `threads_max` and the items allow, the caller's among them; each has its items from the beginning, so that which of them
-/// a thread works on does not depend on how fast the others are. Where no thread can be started, the caller's does what
-/// was meant for it.
+/// Calls `work` for every item, and returns the results in the order of the items. There are as
+/// many threads as `threads_max` and the items allow, including the caller's. Items are assigned to
+/// threads at the start, so the assignment does not depend on their speed. If a thread cannot be
+/// started, the caller's thread does its work.
 ///
 /// # Panics
 /// When `work` does, once all threads have ended.
@@ -32,7 +32,7 @@ pub fn map<T: Sync, R: Send>(threads_max: usize, items: &[T], work: impl Fn(&T) 
     (0..items.len()).filter_map(|item| shares[item % threads].next()).collect()
 }
 
-/// How many threads work on so many items.
+/// Number of threads for `count` items.
 pub fn threads_of(threads_max: usize, items: usize) -> usize {
     threads_max.min(items).max(1)
 }

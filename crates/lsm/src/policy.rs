@@ -5,42 +5,45 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// Decides on merges.
+/// A merge policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergePolicy {
-    /// The prefix policy (Kim 2016, section 4.3.1): the smallest sequence of components, oldest
-    /// first, none of them larger than `mergeable_bytes_max`, whose sum exceeds that size or
-    /// whose number reaches `components_max`. Newer ones that came during the merge before, and with
-    /// which the sum does not exceed that size, are merged along: with the smallest
-    /// sequence alone, merges fall ever farther behind steady writes (decision 13).
+    /// The prefix policy (Kim 2016, section 4.3.1). It takes the smallest sequence of components,
+    /// oldest first, none larger than `mergeable_bytes_max`, whose sum exceeds that size or whose
+    /// number reaches `components_max`. Newer ones are included if they came during the merge
+    /// before and keep the sum within that size. With the smallest sequence alone, merges fall ever
+    /// farther behind steady writes (decision 13).
     Prefix {
-        /// Components larger than this are left alone.
+        /// Components larger than this are not merged.
         mergeable_bytes_max: u64,
-        /// As many components are merged, however small they are.
+        /// This many components are merged, however small they are.
         components_max: usize,
     },
-    /// As soon as there are so many components, all are merged into one: reads meet few, and everything is written again
-    /// and again.
+    /// All components are merged into one once there are enough. Reads meet few components, but
+    /// everything is rewritten again and again.
     Constant {
-        /// So many are merged; at least 2.
+        /// Number of components to merge; at least 2.
         components_max: usize,
     },
-    /// Neighbours of about one size are merged when there are enough of them, so that each record is written about once
-    /// for every factor of `components_min` by which the index grows: reads meet more components, and little is written.
+    /// Neighbours of similar size are merged once there are enough. Each record is written about
+    /// once for every factor of `components_min` by which the index grows. Reads meet more
+    /// components, but little is rewritten.
     SizeTiered {
-        /// So many neighbours of about one size are merged; at least 2.
+        /// Number of neighbours of similar size to merge; at least 2.
         components_min: usize,
-        /// Neighbours are of about one size if the largest is at most so many times the smallest; at least 1.
+        /// Neighbours are of similar size if the largest is at most this many times the smallest;
+        /// at least 1.
         size_ratio: u64,
-        /// Smaller components count as this large: what little memory holds is merged with its like.
+        /// Smaller components count as this large, so that small flushes are merged with each
+        /// other.
         bytes_min: u64,
     },
 }
 
-/// Why a policy cannot be.
+/// Why a policy is not possible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}; asked for was {policy}")]
+#[error("{reason}; the policy was {policy}")]
 pub struct PolicyError {
     /// The policy.
     pub policy: MergePolicy,
@@ -55,16 +58,17 @@ impl Default for MergePolicy {
 }
 
 impl MergePolicy {
-    /// Constant merging as the prefix policy counts: as soon as there are five.
+    /// Constant merging with the count of the prefix policy: as soon as there are five.
     pub const CONSTANT: Self = Self::Constant { components_max: 5 };
 
-    /// Size-tiered merging as it is usual: four neighbours, none more than four times as large as another.
+    /// Size-tiered merging with the usual values: four neighbours, none more than four times as
+    /// large as another.
     pub const SIZE_TIERED: Self = Self::SizeTiered { components_min: 4, size_ratio: 4, bytes_min: 1 << 20 };
 
-    /// As few components as merges of moderate length make of them: each run of small ones becomes one.
+    /// As few components as merges of moderate length achieve: each run of small ones becomes one.
     pub const FEWEST: Self = Self::Prefix { mergeable_bytes_max: 1 << 30, components_max: 2 };
 
-    /// Refuses a policy under which components would be merged alone or never fit.
+    /// Refuses a policy under which components would be merged alone or never match.
     pub fn validate(&self) -> Result<(), PolicyError> {
         let reason = match *self {
             Self::Prefix { components_max: 0 | 1, .. } | Self::Constant { components_max: 0 | 1 } => {
@@ -92,8 +96,8 @@ impl MergePolicy {
         count > wanted.max(2).saturating_mul(times)
     }
 
-    /// Chooses what to merge. `sizes` are the components' bytes, newest first, and so is the
-    /// range that is returned.
+    /// Chooses the components to merge. `sizes` are the components' bytes, newest first; the range
+    /// refers to that order.
     pub fn choose(&self, sizes: &[u64]) -> Option<Range<usize>> {
         match *self {
             Self::Prefix { mergeable_bytes_max, components_max } => {
@@ -116,7 +120,7 @@ impl MergePolicy {
             }
             Self::Constant { components_max } => (sizes.len() >= components_max.max(2)).then_some(0..sizes.len()),
             Self::SizeTiered { components_min, size_ratio, bytes_min } => {
-                // The oldest first; all of one size that came meanwhile are merged along.
+                // The oldest first; all of similar size that came meanwhile are merged along.
                 (0..sizes.len()).rev().find_map(|oldest| {
                     let (mut smallest, mut largest) = (u64::MAX, 0);
                     let alike = sizes[..=oldest].iter().rev().take_while(|size| {
@@ -162,7 +166,7 @@ mod tests {
         MergePolicy::Prefix { mergeable_bytes_max: 100, components_max: 3 }.choose(sizes)
     }
 
-    /// Bytes that merges write when so many flushes of one byte each have come, one after the other.
+    /// Bytes that merges write after `flushes` flushes of one byte each, one after the other.
     fn merged(policy: MergePolicy, flushes: u64) -> u64 {
         let (mut sizes, mut written) = (Vec::new(), 0);
         for _ in 0..flushes {
@@ -225,8 +229,8 @@ mod tests {
         assert!(!policy.is_behind(&[20, 900, 20, 900, 20, 900, 20, 900, 20, 900, 20, 900, 20, 900], 4));
     }
 
-    /// Without more flushes, merges come to an end, and what is left is not to be merged; what is merged is what was
-    /// there.
+    /// Without more flushes, merges come to an end, nothing is left to merge, and all input is in
+    /// the output.
     #[test]
     fn every_policy_comes_to_an_end() {
         let policies = [
@@ -257,15 +261,16 @@ mod tests {
         }
     }
 
-    /// Of flushes of one size, each record is written once for every power of the number that is merged.
+    /// With flushes of one size, each record is written once for every power of the number that is
+    /// merged.
     #[test]
     fn size_tiered_writes_a_record_once_a_tier() {
         let policy = MergePolicy::SizeTiered { components_min: 4, size_ratio: 2, bytes_min: 0 };
         assert_eq!(merged(policy, 256), 4 * 256);
     }
 
-    /// The first merge makes one of `count` flushes; after that it takes `count - 1` more for the next, which writes
-    /// everything again. So merge number `m` writes `1 + m (count - 1)` flushes.
+    /// The first merge makes one of `count` flushes. After that each takes `count - 1` more, and
+    /// rewrites everything. Merge number `m` therefore writes `1 + m (count - 1)` flushes.
     fn merged_by_count(count: u64, merges: u64) -> u64 {
         (1..=merges).map(|merge| 1 + merge * (count - 1)).sum()
     }
@@ -281,8 +286,8 @@ mod tests {
         }
     }
 
-    /// Kim 2016, section 4.3.1: components are merged by their number until one is larger than the limit, which is then left
-    /// alone, and it begins again.
+    /// Kim 2016, section 4.3.1: components are merged by their number until one is larger than the
+    /// limit. That one is then left alone, and the next begins.
     #[test]
     fn prefix_writes_as_constant_does_until_a_component_is_larger_than_the_limit() {
         for (count, limit) in [(3, 10), (5, 100), (4, 3), (2, 50)] {
@@ -309,7 +314,8 @@ mod tests {
         assert!(refused(tiers(4, 0)).contains("at least 1"));
     }
 
-    /// An hour of flushes while a merge takes its time: components stay as many as come during a merge.
+    /// An hour of flushes while merges take time: the number of components stays bounded by those
+    /// that come during a merge.
     #[test]
     fn merges_keep_up_with_flushes() {
         const FLUSH: u64 = 6;

@@ -1,10 +1,11 @@
-//! Numbers that tell files and sessions of a store from those of its copies.
+//! Random numbers that distinguish files and sessions of a store from those of its copies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use terrane_storage::Storage;
 
-/// A number that hardly anything else has; it needs to be unlikely to repeat, not hard to guess. Never 0.
+/// A number that is practically unique. It needs to be unlikely to repeat, not hard to guess. Never
+/// 0.
 pub fn draw_stamp(storage: &dyn Storage) -> u64 {
     static DRAWN: AtomicU64 = AtomicU64::new(0);
     let drawn = DRAWN.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Components of the curve-keyed kinds: windows, jumps over pages, bytes, and what a builder and a check refuse.
+//! Components of the curve-keyed kinds: windows, jumps over pages, bytes, and errors of builders
+//! and checks.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ fn open(bench: &Bench, meta: &ComponentMeta, curve: &Curve) -> Arc<CurveComponen
 
 type Found = Vec<([u64; 4], Vec<u8>, bool)>;
 
-/// What a search finds, and the pages it visits.
+/// The results of a search, and the pages it visits.
 fn search<T: SpatialTree>(component: &T, window: &Rect, snapshot: u64) -> (Found, u64) {
     let mut found = Vec::new();
     let mut search = WindowSearch::new(window, snapshot);
@@ -154,7 +155,7 @@ fn equal_points_of_many_keys_are_all_found() {
 fn a_window_between_two_leaves_is_looked_for_in_neither() {
     let mut random = seeded("a_window_between_two_leaves", 87);
     let mut objects = Vec::new();
-    // A leaf takes less than two of these groups, and is cut where the curve leaves the one.
+    // A leaf takes less than two of these groups, and is cut where the curve leaves the first.
     for (x, y) in [(-90.0, -40.0), (-90.0, 40.0), (90.0, 40.0), (90.0, -40.0)] {
         for _ in 0..100 {
             let (x, y) = (x + random.random_range(0.0..1.0), y + random.random_range(0.0..1.0));
@@ -175,14 +176,14 @@ fn a_window_between_two_leaves_is_looked_for_in_neither() {
     }
 }
 
-/// Points around a few hundred centres, as they lie on maps, with dense keys.
+/// Points around a few hundred centres, as on maps, with dense keys.
 fn clustered(random: &mut SmallRng, count: u64) -> Vec<Object> {
     let centres: Vec<(f64, f64)> =
         (0..200).map(|_| (random.random_range(-125.0..-66.5), random.random_range(24.5..49.5))).collect();
     let mut objects = Vec::new();
     for number in 0..count {
         let (x, y) = centres[random.random_range(0..centres.len())];
-        // About a bell, a fifth of it spread over all.
+        // Around a bell, with a fifth spread everywhere.
         let spread = if random.random_ratio(1, 5) { 10.0 } else { 0.4 };
         let mut step = || (0..4).map(|_| random.random_range(-0.5..0.5)).sum::<f64>() * spread;
         let (x, y) = ((x + step()).clamp(-125.0, -66.5), (y + step()).clamp(24.5, 49.5));
@@ -201,7 +202,8 @@ fn a_search_jumps_over_the_leaves_between_the_ranges_of_a_window() {
         let mut bench = Bench::new();
         let meta = build(&mut bench, &curve, &objects, false);
         let component = open(&bench, &meta, &curve);
-        // Across the middle of the curve's first order, so that its first and last point are far apart on the curve.
+        // Across the middle of the curve's first order, so that its first and last point are far
+        // apart on the curve.
         let window = Rect::new(-90.2, 30.0, -89.8, 45.5);
         let positions: Vec<u64> = objects
             .iter()
@@ -219,7 +221,7 @@ fn a_search_jumps_over_the_leaves_between_the_ranges_of_a_window() {
         assert_eq!(found, expected(&objects, &window, |_| true));
         println!("{kind}: {pages} pages of at least {leaves_between} leaves between, {} found", found.len());
         assert!(pages * 3 < leaves_between, "{kind}: {pages} pages, at least {leaves_between} leaves between the ends");
-        // A window that holds nothing is not looked for in leaves.
+        // A search of an empty window reads no leaf.
         let (x, y) = (objects[0].0.x0, objects[0].0.y0);
         let point = Rect::new(x, y, x, y);
         let (found, pages) = search(&*component, &point, 0);
@@ -236,7 +238,7 @@ fn bytes_each(meta: &ComponentMeta, objects: u64) -> f64 {
 #[test]
 fn entries_of_clustered_points_with_dense_keys_take_few_bytes() {
     let mut random = seeded("entries_of_clustered_points", 83);
-    // More lie nearer to each other, and take less.
+    // More points lie nearer to each other, and take less space.
     let count = if std::env::var_os("TERRANE_SOAK").is_some() { 1_000_000 } else { 200_000 };
     let objects = clustered(&mut random, count);
     let mut bench = Bench::new();
@@ -319,7 +321,7 @@ fn a_check_finds_entries_at_wrong_positions_and_objects_that_lack_some() {
             let reason = refused(load(&moved));
             assert!(reason.contains("not at a position of its object"), "{setting:?}: {reason}");
         } else {
-            // In an order that the positions they were loaded with do not tell.
+            // In an order that the positions of the loaded entries do not give.
             let turned: Vec<_> = (0..).zip(all.iter().rev()).map(|(position, entry)| (position, entry.1)).collect();
             let reason = refused(load(&turned));
             assert!(reason.contains("order of the curve") || reason.contains("positions are not those"), "{reason}");

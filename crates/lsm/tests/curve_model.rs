@@ -1,5 +1,5 @@
-//! The curve-keyed indexes in a partition against a list that is scanned: changes, flushes, merges, and snapshots
-//! that are held over them.
+//! The curve-keyed indexes in a partition against a scanned list: changes, flushes, merges, and
+//! snapshots held across them.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,7 +20,8 @@ use terrane_lsm::partition::{NumberedIndex, Partitions, PinnedVersions, Version,
 use terrane_lsm::policy::MergePolicy;
 use terrane_lsm::search::{WindowScan, owned_spatial_sources, spatial_sources, visit_source};
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const INDEX: u32 = 0;
 const PLACE: usize = 0;
@@ -81,7 +82,7 @@ impl Bench {
         key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % self.partitions.count()
     }
 
-    /// Puts an object in place of the one that the key has, or deletes it.
+    /// Replaces the object of a key, or deletes it.
     fn change(&mut self, key: &[u8], rect: Option<Rect>) {
         self.sequence += 1;
         let generation = self.partitions.active(self.partition_of(key));
@@ -107,7 +108,7 @@ impl Bench {
         self.check();
     }
 
-    /// Merges some of the components of a partition, in places where anti-matter is kept too.
+    /// Merges some of the components of a partition, including places where anti-matter is kept.
     fn merge(&self, random: &mut SmallRng) {
         let cancellation = Cancellation::default();
         let partition = random.random_range(0..self.partitions.count());
@@ -134,7 +135,7 @@ fn sorted(mut found: Vec<(Vec<u8>, [u64; 4])>) -> Vec<(Vec<u8>, [u64; 4])> {
     found
 }
 
-/// What a scan over all components finds, every object as often as it comes.
+/// The results of a scan over all components, each object as often as it comes.
 fn found(versions: &[Arc<Version>], snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     let mut found = Vec::new();
     let mut scan = WindowScan::new(spatial_sources(versions, PLACE).unwrap(), *window, snapshot);
@@ -153,20 +154,20 @@ fn expected(model: &Model, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     sorted(model.iter().filter(meets).map(|(key, rect)| (key.clone(), stored(rect))).collect())
 }
 
-/// Numbers as the keys of a dataset, and keys of other lengths.
+/// Numbers like the keys of a dataset, and keys of other lengths.
 fn key(random: &mut SmallRng) -> Vec<u8> {
     let number = random.random_range(0..120u64);
     if number < 100 { number.to_be_bytes().to_vec() } else { vec![number as u8; (number - 95) as usize] }
 }
 
-/// The changes go to some partitions, of which searches see one index.
+/// The changes go to several partitions, which searches treat as one index.
 fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32, random: &mut SmallRng) {
     let mut bench = Bench::new(index, setting.points, partitions);
     let mut pins: Vec<(Arc<PinnedVersions>, Model)> = Vec::new();
     let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
     for round in 0..rounds {
         let key = key(random);
-        // Often to where something is already.
+        // Often to an occupied place.
         let near = random.random_ratio(1, 4).then(|| bench.model.values().nth(random.random_range(0..40)).copied());
         let rect = near.flatten().unwrap_or_else(|| object(random, setting));
         bench.change(&key, random.random_ratio(3, 4).then_some(rect));
@@ -221,7 +222,7 @@ fn every_kind_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     }
 }
 
-/// The same changes, for what the kinds share with it.
+/// The same changes, for the parts that the kinds share with it.
 #[test]
 fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     let mut random = seeded("the_r_tree_finds", 72);
@@ -232,7 +233,7 @@ fn the_r_tree_finds_what_a_scan_finds_whatever_is_flushed_merged_and_held() {
     }
 }
 
-/// What `check` of a store reads: every entry of one component, once.
+/// The reads of `check` of a store: every entry of one component, once.
 #[test]
 fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
     let mut random = seeded("a_component_gives_every_object_once", 73);
@@ -264,8 +265,8 @@ fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
     }
 }
 
-/// Where entries of one position fill many nodes: in the first cells of all levels and of the curve, and in cells that
-/// each have a part of every rectangle.
+/// Where entries of one position fill many nodes: in the first cells of all levels and of the
+/// curve, and in cells that each have a part of every rectangle.
 #[test]
 fn many_keys_at_the_same_positions_are_all_found_once() {
     let corner = Rect::new(-180.0, -90.0, -180.0, -90.0);

@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// What finds nothing reads a leaf only where no filter tells so before.
+/// A search for an absent key reads a leaf only if no filter excludes it before.
 #[test]
 fn without_filters_the_same_is_found_by_other_pages() {
     let mut bench = Bench::new();
@@ -175,12 +175,12 @@ fn the_cache_keeps_to_its_size_and_the_answers_stay() {
     assert_eq!(bench.cache.counters().bytes_cached, 0);
 }
 
-/// Components that keep sequence numbers are asked for keys as others are: filters and the cache
-/// answer, and not the file.
+/// In components that keep sequence numbers, keys are searched as in others: filters and the cache
+/// answer, not the file.
 #[test]
 fn absent_keys_are_cheap_where_versions_are_kept() {
     let mut bench = Bench::new();
-    // 30 versions each, so that some keys go on from leaf to leaf.
+    // 30 versions each, so that some keys continue from leaf to leaf.
     let versions = |key: u64| (0..30).rev().map(move |begin| (begin, Some(vec![key as u8; 200]))).collect();
     let entries: Versions = (0..2_000_u64).map(|key| ((2 * key).to_be_bytes().to_vec(), versions(key))).collect();
     let meta = build(&mut bench, &entries, true);

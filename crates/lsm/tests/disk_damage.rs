@@ -1,4 +1,4 @@
-//! Damage to component files: found, named, and never believed.
+//! Damage to component files is found and named, and damaged data are never used.
 
 use crate::curve_objects::setting;
 use crate::disk_support::{Bench, seeded};
@@ -102,7 +102,7 @@ fn every_flipped_byte_is_found() {
         check(&bench, &meta).unwrap();
         let bytes = bench.bytes(&meta);
         for (offset, byte) in bytes.iter().enumerate() {
-            // Every byte of what has structure, and a sample of the rest.
+            // Every byte of the structures, and a sample of the rest.
             if offset % 13 != 0 && offset + 600 < bytes.len() {
                 continue;
             }
@@ -153,7 +153,7 @@ fn a_missing_file_is_damage() {
     assert_damage(&bench, &meta, "a missing file");
 }
 
-/// A page as it was given to a writer.
+/// A page as it was passed to a writer.
 struct RawPage {
     kind: PageKind,
     level: u8,
@@ -182,7 +182,7 @@ fn pages(bytes: &[u8], count: u32) -> Vec<RawPage> {
     pages
 }
 
-/// Changes something of a page as somebody would who makes the checksum right.
+/// Changes a part of a page and corrects the checksum, as an attacker would.
 fn forge(page: &mut RawPage, pages: u32, random: &mut SmallRng) {
     let length = page.payload.len();
     match random.random_range(0..8) {
@@ -204,7 +204,7 @@ fn forge(page: &mut RawPage, pages: u32, random: &mut SmallRng) {
     }
 }
 
-/// Reads everything in every way there is; that it ends is what counts.
+/// Reads everything in every way. The test asserts that it ends.
 fn read_all<T: SpatialTree>(component: &Arc<T>, order: T::Order) -> terrane_lsm::Result<()> {
     for window in [Rect::new(-1e9, -1e9, 1e9, 1e9), Rect::new(3.0, 3.0, 9.0, 4.5), Rect::new(8.0, 8.0, 8.0, 8.0)] {
         let mut search = WindowSearch::new(&window, 0);
@@ -253,7 +253,7 @@ fn forged_pages_with_right_checksums_are_refused_or_read_and_never_more() {
     }
 }
 
-/// Writes forged pages in place of a component's.
+/// Replaces pages of a component by forged ones.
 fn rewrite(bench: &mut Bench, meta: ComponentMeta, pages: &[RawPage]) -> ComponentMeta {
     let mut writer = bench.writer();
     for RawPage { kind, level, flags, count, payload } in pages {
@@ -272,7 +272,8 @@ fn positions_that_do_not_ascend_are_refused() {
             let number = if inner { meta.root.unwrap().number as usize } else { 1 };
             let RawPage { payload, count, .. } = &mut pages[number];
             let width = |payload: &[u8], head: usize| payload[head] as usize;
-            // The first position becomes the greatest: of the children's first ones, or of the entries' at the end.
+            // The first position becomes the greatest: of the children's first ones, or of the
+            // entries' at the end.
             let first = if inner {
                 16
             } else {
@@ -290,7 +291,7 @@ fn positions_that_do_not_ascend_are_refused() {
     }
 }
 
-/// A page that names itself as its child ends no search.
+/// A search ends even if a page names itself as its child.
 #[test]
 fn a_tree_that_leads_to_itself_is_refused() {
     for make in &KINDS[1..] {

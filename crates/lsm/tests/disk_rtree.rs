@@ -142,7 +142,7 @@ proptest! {
         count in 1usize..40,
     ) {
         let entries = steps.iter().enumerate().map(|(number, (dx, dy))| {
-            // A narrow axis lies at 0 or numbers near each other could not be told apart.
+            // A narrow axis lies at 0; elsewhere near numbers could not be distinguished.
             let (x, y) = (center.0.mul_add(f64::from(narrower == 1.0), dx * spread * narrower), center.1 + dy * spread);
             let rect = Rect { x0: x, y0: y, x1: x, y1: y };
             Entry { rect, key: (number as u64).to_be_bytes().to_vec(), antimatter: false, life: (0, 1) }
@@ -185,7 +185,8 @@ proptest! {
     }
 }
 
-/// Within micrometres of a pole, where the cosine of the latitude has few digits unless it comes from the colatitude.
+/// Within micrometres of a pole, where the cosine of the latitude has few digits unless it is
+/// computed from the colatitude.
 #[test]
 fn distance_bounds_enclose_the_chords_next_to_the_poles() {
     let least = 2f64.powi(-46);
@@ -208,7 +209,7 @@ fn distance_bounds_enclose_the_chords_next_to_the_poles() {
     }
 }
 
-/// Hands over the only leaf of a component of few points.
+/// Passes the only leaf of a component of few points to a function.
 fn with_leaf<R>(entries: &[Entry], check: impl FnOnce(&Leaf<'_>) -> R) -> R {
     let mut bench = Bench::new();
     let meta = build(&mut bench, entries, true, false);
@@ -221,7 +222,7 @@ fn with_leaf<R>(entries: &[Entry], check: impl FnOnce(&Leaf<'_>) -> R) -> R {
     check(&leaf)
 }
 
-/// Bounds lie on both sides of what they bound, where there are bounds.
+/// Bounds, if there are any, lie on both sides of the measure.
 fn check_bounds(
     leaf: &Leaf<'_>,
     surface: Surface,
@@ -246,7 +247,7 @@ fn check_bounds(
     Ok(())
 }
 
-/// The bounds are of use where points lie as they do on maps.
+/// The bounds are useful for points as they lie on maps.
 #[test]
 fn distance_bounds_are_there_for_points_on_maps() {
     for (x, y) in [(-100.0, 40.3), (13.37, 52.5), (144.9, -37.8), (-0.4, 51.3)] {

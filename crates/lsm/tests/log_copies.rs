@@ -1,4 +1,5 @@
-//! A copy of a store writes a log with the same numbers and LSNs: nothing of it passes for the store's own.
+//! A copy of a store writes a log with the same numbers and LSNs: nothing of it passes for the
+//! store's own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use terrane_storage::Storage;
 /// The files of a log with their bytes.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Sessions of each copy after the copying, and what each writes in one.
+/// Sessions of each copy after the copying, and the writes in each.
 const SESSIONS: u64 = 3;
 const ENTRIES: u64 = 40;
 
@@ -21,8 +22,8 @@ fn ancestor() -> Files {
     contents(storage.as_ref())
 }
 
-/// Goes on in sessions, each of which begins segments of its own; closes every other one. Returns the position
-/// at which the last one began.
+/// Continues in several sessions, each with its own segments; closes every second one. Returns the
+/// position at which the last one began.
 fn write_sessions(storage: &Arc<dyn Storage>, from: LogPosition, first_number: u64, sessions: u64) -> LogPosition {
     let mut newest = from;
     for session in 0..sessions {
@@ -38,7 +39,7 @@ fn write_sessions(storage: &Arc<dyn Storage>, from: LogPosition, first_number: u
     newest
 }
 
-/// Two logs that went on from one, with the position at which the last session of each began.
+/// Two logs that continued from one, with the position at which the last session of each began.
 fn copies() -> [(Files, LogPosition); 2] {
     let ancestor = ancestor();
     [1_000, 2_000].map(|first_number| {
@@ -93,7 +94,8 @@ fn the_last_common_segment_of_a_copy_is_damage() {
     expect_damage(&storage, LogPosition::START, "the last segment before the copying");
 }
 
-/// Groups that were acknowledged and then destroyed at the log's end cannot be missed; others never come in their place.
+/// Groups that were acknowledged and then destroyed at the log's end cannot be missed; others never
+/// replace them.
 #[test]
 fn groups_of_a_diverged_copy_are_never_replayed() {
     let [(ours, _), (theirs, _)] = copies();
@@ -110,7 +112,7 @@ fn groups_of_a_diverged_copy_are_never_replayed() {
     }
 }
 
-/// With all older segments retired, the position that the manifest keeps is what tells.
+/// With all older segments retired, the position in the manifest decides.
 #[test]
 fn the_only_segment_of_a_diverged_copy_is_damage() {
     let [(ours, from), (theirs, other)] = copies();
@@ -138,7 +140,7 @@ fn marks_of_a_diverged_copy_count_for_nothing() {
     assert_eq!(open(&storage, LogPosition::START).unwrap().entries.len() as u64, 2 * ENTRIES + 10);
 }
 
-/// A writer that dies before its segment has begun leaves a note of a session that nobody follows.
+/// A writer that dies before its segment has begun leaves a note of a session without segments.
 #[test]
 fn a_note_of_a_session_that_never_began_is_overwritten() {
     let storage = restore(&ancestor());
@@ -160,7 +162,7 @@ fn a_note_of_a_session_that_never_began_is_overwritten() {
     assert_eq!(opened.entries.len() as u64, 2 * ENTRIES + 1);
 }
 
-/// A log as it was before writers drew sessions: with zeros in their places.
+/// A log from before writers drew sessions: with zeros in their places.
 fn without_sessions(contents: &[(String, Vec<u8>)]) -> Files {
     let seed = crc32c::crc32c(&STORE_ID);
     let mut older = contents.to_vec();

@@ -1,16 +1,18 @@
-//! Whatever a power loss or a kill leaves: what was acknowledged is replayed, in order, and
-//! nothing is invented.
+//! After any power loss or kill, acknowledged entries are replayed, in order, and nothing is
+//! invented.
 
 use std::sync::Arc;
 
 use crate::log_support::*;
 use terrane_lsm::log::{Log, LogPosition};
-use terrane_storage::crash::{Budget, Controller, Image};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::{Budget, Controller, Image};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage};
 
 const MANIFEST: &str = "manifest";
 
-/// The part of a manifest that the log depends on: where replay begins and which entry is the first there.
+/// The part of a manifest that the log depends on: where replay begins and which entry is the first
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Manifest {
     from: LogPosition,
@@ -41,7 +43,7 @@ impl Manifest {
     }
 }
 
-/// A run on a controlled disk. Marks `2 n` say that entries below `n` were handed to the log, marks
+/// A run on a controlled disk. Mark `2 n` means that entries below `n` were passed to the log, mark
 /// `2 n + 1` that entries below `n` were acknowledged.
 struct Run {
     controller: Arc<Controller>,
@@ -63,7 +65,7 @@ impl Run {
         opened.log
     }
 
-    /// Commits groups of 1 to 3 entries; afterwards the log may forget all but the last group.
+    /// Commits groups of 1 to 3 entries; afterwards the log may forget all except the last group.
     fn commit_groups(&mut self, log: &Log, groups: u64, length: usize) {
         let mut from = (log.position(), self.next_number);
         for group in 0..groups {
@@ -81,7 +83,7 @@ impl Run {
         log.set_low_water(manifest.from).unwrap();
     }
 
-    /// Recovers from every image of the cuts and says which failed.
+    /// Recovers from every image of the cuts and returns the failures.
     fn check(&self, cuts: impl Iterator<Item = usize>, budget: &Budget) -> usize {
         let mut images = 0;
         for cut in cuts {
@@ -101,7 +103,7 @@ impl Run {
     }
 }
 
-/// Opens what a crash left, goes on, and opens again.
+/// Opens the log after a crash, continues, and opens it again.
 fn recover(image: &Image, acknowledged: u64, appended: u64) -> Result<(), String> {
     let storage = image.storage();
     let manifest = Manifest::read(storage.as_ref());
@@ -183,7 +185,7 @@ fn every_power_loss_during_recovery_keeps_what_was_acknowledged() {
             let manifest = Manifest::read(storage.as_ref());
             let opened = open(&storage, manifest.from).unwrap_or_else(|error| panic!("{error}; {}", image.describe()));
             let replayed = manifest.first_number + opened.entries.len() as u64;
-            // What recovery has shown is there for good.
+            // Entries that a recovery has returned stay for good.
             let shown = controller.events();
             for recovery_cut in 0..=shown {
                 let lower = if recovery_cut == shown { replayed } else { acknowledged };
@@ -199,7 +201,8 @@ fn every_power_loss_during_recovery_keeps_what_was_acknowledged() {
 
 #[test]
 fn what_is_replayed_after_a_failed_sync_survives_a_power_loss() {
-    // The kernel forgets what a failed sync should have written: a later sync says nothing about it.
+    // The kernel forgets what a failed sync should have written: a later sync proves nothing about
+    // it.
     for commits in [1, 5, 40] {
         let controller = Controller::new();
         let faulty = FaultyStorage::new(controller.storage());

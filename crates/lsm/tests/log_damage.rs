@@ -1,4 +1,4 @@
-//! What was proven durable and cannot be read is an error that names the place.
+//! If bytes that were proven durable cannot be read, the error names the place.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn fill() -> (Arc<dyn Storage>, Log, std::ops::Range<u64>) {
     }
 }
 
-/// Ends of the groups in the three segments: the bytes behind are not used.
+/// Ends of the groups in the three segments; the bytes behind are unused.
 fn used_ends(contents: &[(String, Vec<u8>)]) -> Vec<u64> {
     let end_of = |bytes: &Vec<u8>| bytes.iter().rposition(|&byte| byte != 0).unwrap() as u64 + 1;
     contents.iter().map(|(_, bytes)| end_of(bytes)).collect()
@@ -90,7 +90,7 @@ fn after_a_clean_close_every_flip_and_truncation_is_damage() {
             storage.open(name, OpenMode::Write).unwrap().set_len(length).unwrap();
         });
     }
-    // Either copy of the mark is enough.
+    // Either copy of the mark suffices.
     for mark in [512, 1024] {
         for offset in mark..mark + 24 {
             let storage = restore(&base);
@@ -105,7 +105,7 @@ fn after_a_clean_close_every_flip_and_truncation_is_damage() {
     assert!(open(&storage, LogPosition::START).unwrap().report.clean_close);
 }
 
-/// A file of another kind, as after a copy that went wrong: it has no group that proves anything.
+/// A file of another kind, as after a failed copy: it has no group that proves anything.
 #[test]
 fn a_last_file_that_does_not_begin_as_one_of_a_log_is_damage() {
     let (storage, log, _) = fill();
@@ -123,7 +123,7 @@ fn a_last_file_that_does_not_begin_as_one_of_a_log_is_damage() {
 
 #[test]
 fn the_only_proof_is_found_wherever_it_lies() {
-    // The search reads pieces of 1 MiB: the proving header lies before, across and after a border.
+    // The search reads pieces of 1 MiB. The proving header lies before, across and after a border.
     let options = LogOptions { segment_size: 4 << 20, first_segment_size: 4 << 20, ..OPTIONS };
     for distance in [-72, -64, -56, -32, -8, 0, 8, 64] {
         let storage = memory();
@@ -153,7 +153,7 @@ fn a_shorter_file_is_damage_without_a_clean_close_too() {
     }
 }
 
-/// Whatever is lost from its start on, as long as anything of the segment's own is left.
+/// Lost from its start to any point, as long as some of the segment's own bytes are left.
 #[test]
 fn the_last_segment_without_its_first_pages_is_damage() {
     for is_closed in [false, true] {
@@ -169,7 +169,7 @@ fn the_last_segment_without_its_first_pages_is_damage() {
         let base = contents(storage.as_ref());
         let (name, bytes) = base.last().unwrap();
         let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
-        // Of the last group its last byte is enough, since the file was prepared with zeros.
+        // For the last group its last byte is enough, since the file was prepared with zeros.
         for lost in (128..end).step_by(61).chain([4096, 8192, end - 1]) {
             expect_damage(&base, name, &format!("closed {is_closed}, {lost} bytes are zeros"), |storage| {
                 write(storage, name, 0, &vec![0; lost]);
@@ -204,7 +204,7 @@ fn a_recycled_segment_with_its_older_first_pages_is_damage() {
     let name = files(storage.as_ref()).pop().unwrap();
     let own_end = FIRST_GROUP + log.end_lsn() - base_lsn(&read(storage.as_ref(), &name));
     let own = read(storage.as_ref(), &name);
-    // What the file held before stands behind what it holds now.
+    // Earlier content of the file follows the current content.
     let older = retired.iter().find(|(_, older)| older[own_end as usize..] == own[own_end as usize..]);
     let older = &older.expect("the file was recycled").1;
     for is_closed in [false, true] {
@@ -274,7 +274,7 @@ fn groups_with_hostile_fields_neither_panic_nor_allocate() {
     let base = contents(storage.as_ref());
     let session = session(&base[0].1);
     let mut payload = vec![0; 64];
-    // A length beyond the segment, with checksums that fit: no whole group, so a torn tail.
+    // A length beyond the segment, with valid checksums: no whole group, so a torn tail.
     for length in [u32::MAX, u32::MAX - 7, 1 << 20, 12] {
         let storage = restore(&base);
         write(storage.as_ref(), &base[0].0, FIRST_GROUP + lsn, &forge_group(session, lsn, length, 1, &payload));
@@ -282,7 +282,7 @@ fn groups_with_hostile_fields_neither_panic_nor_allocate() {
         assert_eq!(numbers(&opened.entries), [0]);
         assert_eq!(opened.report.torn_tail.map(|torn| torn.lsn), Some(lsn));
     }
-    // Entries that do not fill their group, with checksums that fit.
+    // Entries that do not fill their group, with valid checksums.
     for (first_length, count) in [(u32::MAX, 1), (61, 1), (4, 1), (4, 9), (0, u32::MAX), (4, 0)] {
         payload[..4].copy_from_slice(&u32::to_le_bytes(first_length));
         let storage = restore(&base);
@@ -292,7 +292,7 @@ fn groups_with_hostile_fields_neither_panic_nor_allocate() {
     }
 }
 
-/// A group of segment 1 with checksums that fit.
+/// A group of segment 1 with valid checksums.
 fn forge_group(session: u64, lsn: u64, payload_length: u32, entry_count: u32, payload: &[u8]) -> Vec<u8> {
     let seed = crc32c::crc32c(&STORE_ID);
     let mut group = vec![0; 64];

@@ -1,13 +1,14 @@
-//! The n-th call to the storage fails, for every n: no panic, and nothing acknowledged is lost.
+//! The n-th call to the storage fails, for every n: no panic, and no acknowledged entry is lost.
 
 use std::sync::Arc;
 
 use crate::log_support::*;
 use terrane_lsm::Result;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage};
 
-/// What a run got through before a call failed.
+/// The progress of a run before a call failed.
 #[derive(Debug, Default)]
 struct Progress {
     from: Option<LogPosition>,
@@ -70,7 +71,7 @@ fn any_failing_call_is_reported_and_loses_nothing_acknowledged() {
     }
 }
 
-/// Each try takes another number, so what a try leaves behind would be left many times over.
+/// Each try takes another number, so leftovers would accumulate.
 #[test]
 fn a_segment_that_cannot_be_prepared_leaves_no_file_and_can_be_prepared_later() {
     for at in 1..=3 {

@@ -1,18 +1,19 @@
-//! Threads share syncs; nobody is acknowledged before the sync, or after a failure.
+//! Threads share syncs. No entry is acknowledged before its sync, or after a failure.
 
 use std::sync::{Arc, Barrier};
 
-use crate::log_support::gate::{Gate, gated};
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
+use terrane_storage::{Operation, Storage};
+use terrane_testkit::gate::{Gate, gated};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 #[test]
 fn everything_acknowledged_to_sixteen_threads_is_replayed() {
     const THREADS: u64 = 16;
     const COMMITS: u64 = 500;
-    // Syncs give the processor away, so that threads queue up behind them.
+    // Syncs yield the processor, so that threads queue up behind them.
     let gate = Arc::new(Gate::default());
     let storage = gated(memory(), gate);
     let log = open(&storage, LogPosition::START).unwrap().log;
@@ -108,7 +109,7 @@ fn after_a_failed_write_or_sync_nothing_more_is_acknowledged() {
         let first = commit(&log, &entry(1, 50)).unwrap_err();
         assert!(matches!(first, Error::Poisoned { .. }), "{fault:?}: {first}");
         assert!(first.to_string().contains("log/000000000001"), "the message has to name the file: {first}");
-        // The storage would succeed now, the log does not try.
+        // The storage would succeed now, but the log does not try.
         let lost_lsn = log.end_lsn();
         for error in [
             log.sync_to(lost_lsn).unwrap_err(),

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::log_support::hook::HookedStorage;
 use crate::log_support::*;
 use terrane_lsm::log::LogPosition;
-use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
+use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 #[test]
 fn a_reader_sees_what_is_written_and_changes_nothing() {
@@ -57,7 +58,7 @@ fn segments_that_a_reader_holds_are_not_reused() {
             commit(&log, &entry(number, 300)).unwrap();
             log.set_low_water(log.position()).unwrap();
         }
-        // The last of the segments went on being written behind what was read.
+        // The last of the segments was written further behind the part that was read.
         let last = before.len() - 1;
         let same = read_all()[..last] == before[..last];
         assert_eq!(same, reading, "without a reader the files are reused, with one they are not");
@@ -97,8 +98,8 @@ fn a_reader_with_an_old_manifest_is_told_so() {
     }
 }
 
-/// A prepared segment that is too small for an entry is passed over and becomes a later one, without any
-/// change of the manifest that would have the reader begin again.
+/// A prepared segment that is too small for an entry is skipped and becomes a later one. The
+/// manifest does not change, so the reader does not start over.
 #[test]
 fn a_file_that_gets_another_number_between_its_opening_and_its_locking_is_no_damage() {
     let directory = tempfile::tempdir().unwrap();

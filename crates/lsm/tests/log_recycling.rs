@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::log_support::*;
 use terrane_lsm::Error;
 use terrane_lsm::log::{LogOptions, LogPosition};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 #[test]
 fn files_stay_bounded_while_the_low_water_mark_follows() {
@@ -24,7 +25,8 @@ fn files_stay_bounded_while_the_low_water_mark_follows() {
 
 #[test]
 fn stale_groups_of_a_recycled_segment_never_replay() {
-    // Equal entries at equal offsets: in a recycled file every old group stands where a new one could.
+    // Equal entries at equal offsets: in a recycled file every old group lies where a new one
+    // could.
     let storage = memory();
     let mut from = LogPosition::START;
     let mut live: Vec<(u64, u64)> = Vec::new();
@@ -95,7 +97,7 @@ fn a_full_disk_refuses_the_write_and_loses_nothing() {
     assert!(number > 60, "two segments hold more than {number} entries");
     assert!(matches!(log.append(&entry(number, 300)), Err(Error::Full { .. })));
     assert!(files(storage.as_ref()).iter().all(|name| name.ends_with(".log")), "an unfinished file stayed");
-    // Room again, by retiring what is flushed: the same handle goes on.
+    // Retiring flushed segments makes room again: the same handle continues.
     let from = log.position();
     log.set_low_water(from).unwrap();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What is appended and synced is replayed, in order, under the same LSNs.
+//! Appended and synced entries are replayed, in order, under the same LSNs.
 
 use crate::log_support::*;
 use rand::rngs::SmallRng;
@@ -118,7 +118,7 @@ fn a_panic_while_an_entry_is_written_leaves_the_log_as_it_was() {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| log.append_with(length, |_| panic!("of the test"))))
     };
     assert!(panic(100).is_err());
-    // The second time in a fresh segment, which then is left without a group.
+    // The second time in a fresh segment, which stays without a group.
     let length = SEGMENT_SIZE as usize - 4096 - 64 - 8;
     log.reserve(length).unwrap();
     assert!(panic(length).is_err());

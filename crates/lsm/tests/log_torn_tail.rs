@@ -132,7 +132,7 @@ fn a_group_torn_in_a_recycled_segment_is_cut() {
         let mut image = stale.clone();
         image[..end as usize].copy_from_slice(&whole[..end as usize]);
         let reported = case.check(&base, &image, &format!("cut at {end} of {:?}", case.group));
-        // As soon as the header's number and LSN are there, it can be told from an older group.
+        // As soon as the header's number and LSN are there, it is distinct from an older group.
         assert_eq!(reported, end >= case.group.start + 40, "cut at {end}");
     }
 }
@@ -173,7 +173,7 @@ fn whole_groups_behind_a_cut_stay_cut_for_ever() {
     let reopened = open(&storage, LogPosition::START).unwrap();
     assert_eq!(numbers(&reopened.entries), [0, 10, 11, 12]);
     assert_eq!(reopened.report.torn_tail, None);
-    // Even when the lost group comes back, as from a disk that delivers it late.
+    // Even if the lost group comes back, as from a disk that delivers it late.
     image.copy_from_slice(&whole);
     image[(FIRST_GROUP + stale_lsn) as usize..][..64].copy_from_slice(&forged);
     write(storage.as_ref(), SEGMENT, 0, &image);

@@ -1,11 +1,12 @@
-//! What a failed step of the manifest leaves, and which steps may follow it.
+//! The result of a failed manifest step, and which steps may follow it.
 
 use std::sync::Arc;
 
 use terrane_lsm::Error;
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 fn created() -> (Arc<FaultyStorage>, ManifestFile) {
     let faulty = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
@@ -32,8 +33,8 @@ fn step(file: &ManifestFile, last_sequence: u64) -> terrane_lsm::Result<()> {
     })
 }
 
-/// A later sync may succeed although what the failed one was to make durable is lost, such as the
-/// names of component files that a step under way is about to name.
+/// A later sync may succeed although the data of the failed one are lost, such as the names of
+/// component files that a concurrent step is about to name.
 #[test]
 fn after_any_failed_sync_no_step_succeeds() {
     let (faulty, file) = created();
@@ -72,7 +73,8 @@ fn a_step_that_finds_no_room_to_write_can_be_repeated() {
     }
 }
 
-/// Whether a rename that fails has happened is not known, so a full disk is no reason to write again.
+/// It is unknown whether a failed rename has happened, so after it a full disk is no reason to
+/// write again.
 #[test]
 fn a_rename_for_which_there_is_no_space_says_to_reopen() {
     let (faulty, file) = created();

@@ -61,7 +61,8 @@ fn build(shape: Shape, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> (MemoryBTre
     (tree, model)
 }
 
-/// More alike than what nodes keep of a key beside its address, and more of them than a print can tell apart for sure.
+/// More alike than the part of a key that nodes store, and more of them than a print can
+/// distinguish for sure.
 #[test]
 fn keys_that_begin_alike_are_told_apart() {
     const KEYS: u32 = if cfg!(miri) { 200 } else { 40_000 };

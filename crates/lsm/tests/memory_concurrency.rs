@@ -1,7 +1,7 @@
 //! Readers beside writers: everything up to a snapshot is met exactly once, nothing after it.
 //!
-//! What write number `n` does is a function of `n`, so a reader knows what its snapshot
-//! holds. Writers own disjoint keys and run freely: the numbers arrive out of order.
+//! Write number `n` is a function of `n`, so a reader knows the content of its snapshot. Writers
+//! own disjoint keys and run freely: the numbers arrive out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -133,7 +133,7 @@ fn window_readers_see_their_snapshot_and_nothing_else() {
             let (x, y) = ((position / 64) as f64, (position % 64) as f64);
             (position, Rect { x0: x, y0: y, x1: x, y1: y })
         };
-        // Each write of a key deletes where the one before it put the key.
+        // Each write of a key deletes it at the place of the previous write.
         let mut before = BTreeMap::new();
         let previous: Vec<Option<u64>> = (0..=WRITES)
             .map(|sequence| if sequence == 0 { None } else { before.insert(key_of(sequence, salt), sequence) })

@@ -1,4 +1,4 @@
-//! What memory components refuse, and that a refusal changes nothing.
+//! Errors of memory components, and that an error changes nothing.
 
 use std::ops::ControlFlow;
 use terrane_lsm::Error;

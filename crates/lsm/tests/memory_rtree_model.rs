@@ -1,4 +1,4 @@
-//! The spatial memory component answers like a list of entries that is scanned.
+//! The spatial memory component gives the same results as a scanned list of entries.
 
 use proptest::prelude::*;
 use std::ops::ControlFlow;
@@ -80,8 +80,8 @@ fn tree_kind() -> impl Strategy<Value = (Shapes, Shape)> {
     })
 }
 
-/// Applies the operations to a tree and to a list; a key has at most one live entry at a
-/// position, as callers guarantee.
+/// Applies the operations to a tree and to a list. A key has at most one live entry at a position,
+/// as callers guarantee.
 fn build(shapes: Shapes, shape: Shape, operations: &[Operation]) -> (MemoryRTree, Vec<Entry>) {
     let tree = MemoryRTree::with_shape(shapes, shape).expect("memory");
     let mut model: Vec<Entry> = Vec::new();
@@ -121,7 +121,7 @@ fn search(tree: &MemoryRTree, window: &Rect, snapshot: u64) -> Vec<Entry> {
     sorted(found)
 }
 
-/// All that the snapshot sees, node by node, checking that rectangles enclose.
+/// All that the snapshot sees, node by node, with a check that rectangles enclose.
 fn expand<'a>(tree: &'a MemoryRTree, node: NodeHandle<'a>, mbr: Rect, snapshot: u64, found: &mut Vec<Entry>) {
     tree.leaf_entries(node, snapshot, &mut |entry| {
         assert_eq!(mbr.union(&entry.entry.rect), mbr, "an entry outside of its leaf's rectangle");
@@ -234,7 +234,7 @@ fn memory_stays_near_the_live_bytes_in_every_order_of_insertion() {
             tree.insert(position(number), Rect { x0: x, y0: x, x1: x, y1: x }, &number.to_be_bytes(), number)
                 .expect("open");
         }
-        // 50 bytes of columns for each point, and one chunk that may be all but empty.
+        // 50 bytes of columns for each point, and one chunk that may be nearly empty.
         let live = entries as usize * 50;
         let used = tree.memory_used();
         assert!(used >= live && used <= live * 5 / 2 + (1 << 20), "{name}: {used} bytes for {live} live ones");

@@ -16,7 +16,8 @@ use terrane_lsm::memory::ErasedMemory;
 use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const FIRST: u32 = 0;
 const SECOND: u32 = 7;
@@ -24,7 +25,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A B-tree of which a test can do something while components are merged.
+/// A B-tree that calls a test's hook while components are merged.
 #[derive(Default)]
 struct HookedIndex {
     inner: BTreeIndex,
@@ -137,7 +138,7 @@ impl Bench {
         Self { storage, workshop, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
     }
 
-    /// Writes, or deletes, in both indexes, as far as they are there.
+    /// Writes, or deletes, in both indexes, as far as they exist.
     fn change(&mut self, key: u64, value: Option<u64>) {
         self.sequence += 1;
         let generation = self.partitions.active(0);
@@ -183,7 +184,7 @@ impl Bench {
         assert_eq!(content(&self.partitions.version(0), place, u64::MAX), self.model, "place {place}");
     }
 
-    /// What lies in the directory is what the manifest names.
+    /// The directory holds exactly the files that the manifest names.
     fn assert_no_strays(&self) {
         assert_eq!(strays(&*self.storage), BTreeSet::new());
         let manifest = Manifest::read(&*self.storage).unwrap().unwrap();
@@ -235,12 +236,12 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_holds_the_model(place);
-    // Anti-matter was kept while the index was built, and has done its work when all is one.
+    // Anti-matter was kept while the index was built, and is dropped when all components are one.
     bench.merge_all(place);
     bench.assert_holds_the_model(place);
     let part = bench.partitions.version(0).components(place)[0].clone();
     assert_eq!(part.file().meta().statistics.antimatter, 0);
-    // Who looked before does not see the index, and still sees the rest.
+    // Earlier snapshots do not see the index, and still see the rest.
     assert!(!pinned.versions()[0].indexes[place].is_whole());
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), before);
     drop((pinned, part));
@@ -274,7 +275,7 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     again.assert_no_strays();
 }
 
-/// Where the second index comes to lie.
+/// The place of the second index.
 const SECOND_PLACE: usize = 1;
 
 /// A bench whose second index is complete and has three components.
@@ -316,7 +317,7 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), known);
     drop(pinned);
     assert_dropped(&bench);
-    // Its number may come again.
+    // Its number may be reused.
     let place = bench.begin();
     assert_eq!(place, 2, "places are not used again");
     let meta = bench.component(&bench.model);
@@ -331,7 +332,7 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
 fn an_index_can_be_dropped_while_it_is_flushed() {
     let bench = with_second();
     bench.partitions.seal(bench.sequence).unwrap();
-    // Between the look at the indexes and the step that installs their components.
+    // Between reading the indexes and the step that installs their components.
     let while_waiting = |_| {
         drop_second(&bench.partitions, &bench.workshop);
         Ok(())

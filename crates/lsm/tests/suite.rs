@@ -1,6 +1,7 @@
 //! The tests of log, components, partitions and manifest, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! Each test program is linked with the whole crate and its dependencies. There is therefore one
+//! program, and the files are its modules.
 
 mod curve_disk;
 mod curve_model;

@@ -2,13 +2,15 @@
 //!
 //! A [`Backend`] gives aligned 8-byte words of a mapped file by their offset, and makes them durable by
 //! flushes and fences, each of which has a name ([`Site`]). [`Native`] runs on files of the operating
-//! system, with real persistent memory or on the page cache; [`Traced`] runs in memory and reports
-//! every step to the crash controller of `storage`. A [`Pool`] is such a file with a header, which says
+//! system, with real persistent memory or on the page cache. A [`Pool`] is such a file with a header, which says
 //! whether its contents can be trusted, a root word, and blocks that are acquired and released
-//! by an [`Intent`]; [`pmwcas`] changes several words at once. [`Dropping`] leaves out
-//! flushes and fences by name, [`Counted`] counts what operations
-//! cost. [`probe`] tells what a file's medium promises. With the feature `explorer`, the module of that name looks
-//! for crashes that a structure does not survive.
+//! by an [`Intent`]; [`pmwcas`] changes several words at once. [`Counted`] counts what operations
+//! cost. [`probe`] tells what a file's medium promises.
+//!
+//! With the feature `explorer`, the module of that name looks for crashes that a structure does not survive.
+//! `Traced` then runs in memory and reports every step to the crash controller of `testkit`, and `Dropping` leaves
+//! out flushes and fences by name.
+//!
 //! This crate knows no structure that is kept in the words.
 #![deny(unsafe_code)]
 
@@ -26,10 +28,12 @@ mod pool;
 pub mod probe;
 
 pub use allocator::{INTENT_BLOCKS, Intent};
-pub use backend::{Backend, Dropping, Instruction, Loads, Native, Rehearsed, Site, Traced, View, WORD_LENGTH, Words};
+pub use backend::{Backend, Loads, Native, Rehearsed, Site, View, WORD_LENGTH, Words};
+#[cfg(feature = "explorer")]
+pub use backend::{Dropping, Instruction, Traced, interrupting};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;
 pub use pool::{Found, OPENINGS_MAX, Options, Pool, ROOT};
-pub use terrane_storage::crash::{LINE_LENGTH, PersistenceDomain};
+pub use terrane_storage::event::{LINE_LENGTH, PersistenceDomain};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use terrane_pmem::{
     Backend, Error, INTENT_BLOCKS, Intent, LINE_LENGTH, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced,
 };
-use terrane_storage::{Call, Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
+use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::{Call, Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const SITE: Site = Site::new("test");
 

@@ -10,7 +10,7 @@ use terrane_pmem::{
     Backend, Dropping, INTENT_BLOCKS, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced, pmwcas,
 };
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 const NODE: Site = Site::new("test.node");
 const LINK: Site = Site::new("test.link");

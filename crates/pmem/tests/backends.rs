@@ -5,8 +5,10 @@ use std::fs;
 use std::sync::Arc;
 
 use terrane_pmem::{Backend, Error, LINE_LENGTH, Native, PersistenceDomain, Site, Traced, View};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
-use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_storage::{File, OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 const SITE: Site = Site::new("test");
 const PAGE: u64 = 4096;

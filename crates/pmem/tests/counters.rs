@@ -4,7 +4,7 @@ use terrane_pmem::{
     Backend, COMBINED_BLOCKS, Counted, Counters, LINE_LENGTH, MEDIA_BLOCK_LENGTH, Options, PersistenceDomain, Pool,
     ROOT, Site, Traced,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const SITE: Site = Site::new("test");
 const LINE: u64 = LINE_LENGTH;

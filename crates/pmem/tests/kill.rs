@@ -1,7 +1,5 @@
 //! A process that is killed while its threads change a pool: what it acknowledged is there, and no block is lost.
 
-#[path = "support/killed.rs"]
-mod killed;
 mod support;
 
 use std::collections::BTreeSet;
@@ -11,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Error, Native, Options, PersistenceDomain, Pool, ROOT, Site};
 use terrane_storage::RealStorage;
+use terrane_testkit::killed;
 
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 4;

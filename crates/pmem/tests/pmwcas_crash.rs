@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use crate::support::sites;
 use terrane_pmem::PersistenceDomain;
+use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Subject, gate};
 use terrane_pmem::pmwcas::explored::{Explored, Step};
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use crate::interrupting::{At, Interrupting, Stopped, interrupt};
 use crate::pmwcas::create;
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt};
 use terrane_pmem::pmwcas::{Descriptor, compare_exchange, read};
 use terrane_pmem::{Backend, INTENT_BLOCKS, Options, PersistenceDomain, Pool, Site};
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 const SITE: Site = Site::new("test");
 

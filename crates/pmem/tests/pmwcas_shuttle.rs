@@ -6,22 +6,19 @@
 
 #[path = "support/history.rs"]
 mod history;
-#[path = "support/orders.rs"]
-mod orders;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use history::{Operation, Outcome, Words};
-use orders::{LeftOut, explore, is_kept, run_orders, run_without, shrink};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
-use terrane_pmem::explorer::linearizability::{self, calls_at, record};
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::linearizability::{self, calls_at, record};
+use terrane_testkit::orders::{LeftOut, explore, is_kept, run_orders, run_without, shrink};
 
 const SETUP: Site = Site::new("test");
 const THREADS: usize = 3;

@@ -8,7 +8,8 @@ use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{
     Backend, Error, Found, Native, OPENINGS_MAX, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced,
 };
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const LAYOUT: u64 = 0x7e57;
 

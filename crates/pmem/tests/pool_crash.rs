@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use terrane_pmem::{Backend, Dropping, Error, Instruction, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Image};
+use terrane_testkit::crash::{Budget, Controller, Image};
 
 const DOMAINS: [PersistenceDomain; 3] = [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache];
 const SITE: Site = Site::new("test.root");
 const BUDGET: Budget =
-    Budget { exhaustive_pending: 10, samples: 300, name_order: terrane_storage::crash::NameOrder::AnySubset };
+    Budget { exhaustive_pending: 10, samples: 300, name_order: terrane_testkit::crash::NameOrder::AnySubset };
 
 /// A word far from the root, on a page of its own.
 const OTHER: u64 = 4096;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use terrane_pmem::{Error, Options, PersistenceDomain, Pool, Result, Traced};
-use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, Storage, StorageError};
+use terrane_storage::{File, LockKind, OpenMode, Storage, StorageError};
+use terrane_testkit::MemoryStorage;
 
 const DRAFT: &str = "pool.new";
 

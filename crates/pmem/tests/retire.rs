@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::turns::in_turn;
 use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{Backend, Error, Intent, Native, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::turns::in_turn;
 
 const SITE: Site = Site::new("test");
 

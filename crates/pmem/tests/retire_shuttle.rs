@@ -2,18 +2,15 @@
 //! crash at any instant loses none.
 #![cfg(shuttle)]
 
-#[path = "support/orders.rs"]
-mod orders;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orders::{explore, is_kept};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, Options, PersistenceDomain, Pool, ROOT, Site, Traced};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::orders::{explore, is_kept};
 
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 3;

@@ -8,8 +8,6 @@ mod allocator_crash;
 mod backends;
 mod counters;
 mod explorer;
-#[path = "support/interrupting.rs"]
-mod interrupting;
 mod pmwcas;
 mod pmwcas_crash;
 mod pmwcas_late;
@@ -18,5 +16,3 @@ mod pool_crash;
 mod pool_races;
 mod retire;
 mod support;
-#[path = "support/turns.rs"]
-mod turns;

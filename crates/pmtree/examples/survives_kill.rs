@@ -13,7 +13,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 /// Insertions after which the process is killed.

@@ -38,6 +38,14 @@ pub enum Error {
         /// Most possible.
         most: usize,
     },
+    /// A minimum fill that two halves of a node cannot both have.
+    #[error("a minimum fill of {percent} % is not possible, since full nodes are split in two: give {most} at most")]
+    FillMin {
+        /// Percent asked for.
+        percent: u8,
+        /// Most possible.
+        most: u8,
+    },
     /// Entries that validate themselves have to lie in one line each.
     #[error(
         "entries in {dimensions} dimensions are longer than a line, and cannot validate themselves: use leaves with bitmaps"
@@ -45,12 +53,6 @@ pub enum Error {
     LongEntries {
         /// Dimensions of the tree.
         dimensions: usize,
-    },
-    /// An option that the tree with whole-node logging has one value of.
-    #[error("a tree that logs whole nodes has one {option}: leave it at its default, or use an FBR-tree")]
-    NotLogged {
-        /// What was asked for.
-        option: &'static str,
     },
     /// The tree in the pool is of another shape than the program wants.
     #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]

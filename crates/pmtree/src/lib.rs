@@ -14,12 +14,16 @@
 //!
 //! Opening finds damage of the header, the word that leads to the tree, its shape, the log, and what recovery meets, and refuses the file
 //! as it was. Nodes have no checksums, which each insertion would have to change: what else has changed in them shows when an operation
-//! meets what cannot be, and in [`FbrTree::check`] as far as it breaks the structure. The same goes for the allocator's words: where
+//! meets what cannot be, and in [`fbr::FbrTree::check`] as far as it breaks the structure. The same goes for the allocator's words: where
 //! bits of acquired blocks or a chunk's length have become 0, changes overwrite nodes. So where a file may have been damaged, check it
 //! before the first change. A part of a file that is as it was at an earlier time is seldom told from what should be there.
 //!
+//! Each tree is a module with options of its own. What trees have in common is in [`PersistentTree`], [`PersistentRTree`] and
+//! [`NearestSearch`]. The feature `baselines` adds the trees that others are measured against.
+//!
 //! ```
-//! use terrane_pmtree::{FbrTree, Options, PersistenceDomain, Rect, SearchMode};
+//! use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+//! use terrane_pmtree::{PersistenceDomain, Rect};
 //! use terrane_storage::RealStorage;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,16 +43,20 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
+mod creation;
 mod error;
 #[cfg(feature = "explorer")]
 pub mod explored;
+mod limits;
 mod rtree;
+mod tree;
 
 pub use error::{Error, Result};
-pub use rtree::fbr::{Census, FbrTree, LeafForm, Options, Rebalancing, SearchMode};
-pub use rtree::logged::LoggedTree;
-pub use rtree::tree::PersistentRTree;
-pub use rtree::{Rect, Split};
+#[cfg(feature = "baselines")]
+pub use rtree::logged;
+pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr};
 /// Pools, whose [`Options`](terrane_pmem::Options) are part of a tree's, and whose [`Error`](terrane_pmem::Error) of its errors.
 pub use terrane_pmem;
 pub use terrane_pmem::PersistenceDomain;
+pub use tree::{Durability, PersistentTree};

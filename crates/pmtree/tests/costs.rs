@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use crate::support::{FORMS, options, random};
 use rand::Rng;
 use terrane_pmem::{Counted, Counters, PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode, Split};
-use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+use terrane_pmtree::{Rect, Split};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 type Tree<const D: usize> = FbrTree<D, Counted<Traced>>;
 
@@ -157,7 +159,7 @@ fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
     flushes as f64 / count as f64
 }
 
-/// The thesis: 4.7 lines an insertion on average, and 12 % more with copies (section 5.1).
+/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies (section 5.1).
 #[test]
 fn copies_flush_more_than_changes_in_place() {
     let in_place = lines_per_insertion(Rebalancing::InPlace, 4000);

@@ -3,46 +3,57 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::support::places::sites;
+use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
-use terrane_pmtree::explored::{Explored, Kind, Recoveries, Step, small_trees};
+use terrane_pmtree::explored::{
+    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, small_trees, steps_drawn, steps_in_turn, steps_of_few,
+};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
 
 fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
 }
 
-fn has_small_nodes(subject: &Explored) -> bool {
-    subject.options().fan_out < 10
+fn has_small_nodes<T: ExploredTree>(subject: &Explored<T>) -> bool {
+    subject.tree.has_small_nodes()
+}
+
+fn has_small_nodes_on_adr<T: ExploredTree>(subject: &Explored<T>) -> bool {
+    has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr
 }
 
 /// Steps that make nodes split and merge.
-fn history(subject: &Explored) -> History<'_, Explored> {
+fn history<T: ExploredTree>(subject: &Explored<T>) -> History<'_, Explored<T>> {
     History::record(subject, subject.steps(1), None).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 #[test]
 fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
-    for subject in Explored::configurations() {
-        let history = history(&subject);
-        let mut explorer = Explorer::new(&subject);
-        let breadth = Breadth { branches: 12, samples: 24, seed: 1 };
-        // Not of each cut in long runs, which do the same many times over, nor where each store is one.
-        let stride = match subject.domain() {
-            _ if is_soak() => 1,
-            PersistenceDomain::Adr if has_small_nodes(&subject) => 2,
-            PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 7,
-            PersistenceDomain::Adr => 19,
-            PersistenceDomain::Eadr | PersistenceDomain::PageCache => 31,
-        };
-        for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
-            explorer.power_losses(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+    fn search<T: ExploredTree>() {
+        for subject in T::configurations() {
+            let history = history(&subject);
+            let mut explorer = Explorer::new(&subject);
+            let breadth = Breadth { branches: 12, samples: 24, seed: 1 };
+            // Not of each cut in long runs, which do the same many times over, nor where each store is one.
+            let stride = match subject.domain() {
+                _ if is_soak() => 1,
+                PersistenceDomain::Adr if has_small_nodes(&subject) => 2,
+                PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 7,
+                PersistenceDomain::Adr => 19,
+                PersistenceDomain::Eadr | PersistenceDomain::PageCache => 31,
+            };
+            for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
+                explorer.power_losses(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+            }
+            println!("{}: {:?}", subject.configuration(), explorer.tally);
         }
-        println!("{}: {:?}", subject.configuration(), explorer.tally);
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// More nodes than the first line of the log names, and than one behind it: each of a path changes, as the box lies beyond all others.
@@ -50,9 +61,7 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
 fn a_power_loss_in_a_change_of_five_nodes_or_more_leaves_all_of_it_or_nothing() {
     // More than four levels hold.
     const ENTRIES: u32 = 300;
-    let find = |subject: &Explored| subject.kind() == Kind::Logged && subject.domain() == PersistenceDomain::Adr;
-    let subject = Explored::configurations().into_iter().find(find).unwrap();
-    assert_eq!(subject.options().fan_out, 4);
+    let subject = Logged::configurations().into_iter().find(has_small_nodes_on_adr).unwrap();
     let places = (0..ENTRIES).map(|number| f64::from(number * 7 % ENTRIES)).chain([1e3]);
     let steps = places.zip(0..).map(|(place, payload)| Step::Insert(Rect::point([place; 2]).unwrap(), payload));
     let history = History::record(&subject, steps.collect(), None).unwrap();
@@ -63,40 +72,48 @@ fn a_power_loss_in_a_change_of_five_nodes_or_more_leaves_all_of_it_or_nothing() 
 
 #[test]
 fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
-    let is_meant = |subject: &Explored| subject.domain() == PersistenceDomain::PageCache || is_soak();
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
-        let history = history(&subject);
-        let mut explorer = Explorer::new(&subject);
-        let stride = match has_small_nodes(&subject) {
-            _ if is_soak() => 1,
-            true => 3,
-            false => 11,
-        };
-        for cut in history.cuts_from(0).step_by(stride) {
-            explorer.kill(&history, cut).unwrap_or_else(|failure| panic!("{failure}"));
+    fn search<T: ExploredTree>() {
+        let is_meant = |subject: &Explored<T>| subject.domain() == PersistenceDomain::PageCache || is_soak();
+        for subject in T::configurations().into_iter().filter(is_meant) {
+            let history = history(&subject);
+            let mut explorer = Explorer::new(&subject);
+            let stride = match has_small_nodes(&subject) {
+                _ if is_soak() => 1,
+                true => 3,
+                false => 11,
+            };
+            for cut in history.cuts_from(0).step_by(stride) {
+                explorer.kill(&history, cut).unwrap_or_else(|failure| panic!("{failure}"));
+            }
         }
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// Crashes, and crashes again in the opening that follows.
 #[test]
 fn a_crash_inside_recovery_changes_nothing_of_it() {
-    for subject in Explored::configurations() {
-        let sparse = match subject.domain() {
-            // Each of them is as many recoveries as it has events, and more.
-            _ if is_soak() => 7,
-            PersistenceDomain::Adr => 131,
-            PersistenceDomain::Eadr => 601,
-            PersistenceDomain::PageCache => 151,
-        };
-        let history = history(&subject);
-        let mut explorer = Explorer::new(&subject);
-        let breadth = Breadth { branches: 16, samples: 4, seed: 1 };
-        for cut in history.power_cuts_from(0).into_iter().step_by(sparse) {
-            explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+    fn search<T: ExploredTree>() {
+        for subject in T::configurations() {
+            let sparse = match subject.domain() {
+                // Each of them is as many recoveries as it has events, and more.
+                _ if is_soak() => 7,
+                PersistenceDomain::Adr => 131,
+                PersistenceDomain::Eadr => 601,
+                PersistenceDomain::PageCache => 151,
+            };
+            let history = history(&subject);
+            let mut explorer = Explorer::new(&subject);
+            let breadth = Breadth { branches: 16, samples: 4, seed: 1 };
+            for cut in history.power_cuts_from(0).into_iter().step_by(sparse) {
+                explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+            }
+            println!("{}: {:?}", subject.configuration(), explorer.tally);
         }
-        println!("{}: {:?}", subject.configuration(), explorer.tally);
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// What a crash leaves of boxes, marks and flags is built upon, and the power fails again. Of all crashes in a short search, those
@@ -106,20 +123,25 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
     let nothing = Breadth { branches: 0, samples: 0, seed: 1 };
     match is_soak() {
         true => {
-            power_losses_after_recoveries(Cuts::BetweenSteps, &nothing, 0..200);
-            power_losses_after_recoveries(Cuts::All, &Breadth { branches: 3, samples: 2, seed: 1 }, 0..2);
+            let some = Breadth { branches: 3, samples: 2, seed: 1 };
+            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 0..200);
+            power_losses_after_recoveries::<Fbr>(Cuts::All, &some, 0..2);
+            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 0..200);
+            power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
-        false => power_losses_after_recoveries(Cuts::BetweenSteps, &nothing, 19..26),
+        false => {
+            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 19..26);
+            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 19..26);
+        }
     }
 }
 
-fn power_losses_after_recoveries(cuts: Cuts, breadth: &Breadth, seeds: Range<u64>) {
+fn power_losses_after_recoveries<T: ExploredTree>(cuts: Cuts, breadth: &Breadth, seeds: Range<u64>) {
     const STEPS: usize = 8;
-    let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
+    for subject in T::configurations().into_iter().filter(has_small_nodes_on_adr) {
         for seed in seeds.clone() {
             let mut explorer = Explorer::new(&subject);
-            let steps = subject.steps_in_turn(seed, 48);
+            let steps = steps_in_turn(seed, 48);
             let history = History::record(&subject, steps, None).unwrap_or_else(|failure| panic!("{failure}"));
             for cut in history.ends().skip(history.len() / 2) {
                 let searched = explorer.after_recovery(&history, cut, STEPS, cuts, breadth);
@@ -133,62 +155,73 @@ fn power_losses_after_recoveries(cuts: Cuts, breadth: &Breadth, seeds: Range<u64
 /// or in the recovery from it, a few more, and so on, with a check and a comparison after each. Kills and power losses are drawn.
 #[test]
 fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
-    const STEPS: usize = 32;
-    let seeds = if is_soak() { 0..2000 } else { 0..100 };
-    for subject in Explored::configurations().into_iter().filter(has_small_nodes) {
-        for seed in seeds.clone() {
-            let (steps, first) = subject.steps_of_few(seed, STEPS);
-            let searched = Explorer::new(&subject).chain(&steps, first, seed);
-            searched.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    fn search<T: ExploredTree>() {
+        const STEPS: usize = 32;
+        let seeds = if is_soak() { 0..2000 } else { 0..100 };
+        for subject in T::configurations().into_iter().filter(has_small_nodes) {
+            for seed in seeds.clone() {
+                let (steps, first) = steps_of_few(seed, STEPS);
+                let searched = Explorer::new(&subject).chain(&steps, first, seed);
+                searched.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+            }
         }
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// A process that was killed leaves stores that were not made durable. What the next one sees of them stays.
 #[test]
 fn what_is_seen_after_a_kill_survives_a_power_loss() {
-    let budget = Budget { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
-    let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr;
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
-        let history = history(&subject);
-        let look = |storage: &dyn Storage| subject.observe(&mut subject.open(storage)?);
-        for cut in history.cuts_from(0).step_by(if is_soak() { 1 } else { 5 }) {
-            let restarted = history.controller.process_kill(cut).restart();
-            let seen = look(&*restarted.storage());
-            assert!(seen.is_ok(), "{seen:?} after {cut} events");
-            for image in restarted.images(restarted.events(), &budget, 1) {
-                assert_eq!(look(&*image.storage()), seen, "after {cut} events: {image:?}");
+    fn search<T: ExploredTree>() {
+        let budget = Budget { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
+        for subject in T::configurations().into_iter().filter(has_small_nodes_on_adr) {
+            let history = history(&subject);
+            let look = |storage: &dyn Storage| subject.observe(&mut subject.open(storage)?);
+            for cut in history.cuts_from(0).step_by(if is_soak() { 1 } else { 5 }) {
+                let restarted = history.controller.process_kill(cut).restart();
+                let seen = look(&*restarted.storage());
+                assert!(seen.is_ok(), "{seen:?} after {cut} events");
+                for image in restarted.images(restarted.events(), &budget, 1) {
+                    assert_eq!(look(&*image.storage()), seen, "after {cut} events: {image:?}");
+                }
             }
         }
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// A log entry is written store by store; without its commitment it has changed nothing, however often that is found out.
 #[test]
 fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
-    const STORES: usize = 12;
-    let is_meant = |subject: &Explored| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Eadr;
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
-        let history = history(&subject);
-        let mut explorer = Explorer::new(&subject);
-        let breadth = Breadth { branches: 1, samples: 0, seed: 1 };
-        let log = history.controller.log();
-        let is_commitment = |event: &Event| {
-            matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "logged.log.commit", .. }))
-        };
-        let commitments = history.cuts_from(0).filter(|&cut| log.get(cut).is_some_and(is_commitment));
-        for commitment in commitments.step_by(if is_soak() { 1 } else { 13 }) {
-            for cut in commitment - STORES..=commitment {
-                explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+    fn search<T: ExploredTree>() {
+        const STORES: usize = 12;
+        let is_meant = |subject: &Explored<T>| has_small_nodes(subject) && subject.domain() == PersistenceDomain::Eadr;
+        for subject in T::configurations().into_iter().filter(is_meant) {
+            let history = history(&subject);
+            let mut explorer = Explorer::new(&subject);
+            let breadth = Breadth { branches: 1, samples: 0, seed: 1 };
+            let log = history.controller.log();
+            let is_commitment = |event: &Event| {
+                matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "logged.log.commit", .. }))
+            };
+            let commitments = history.cuts_from(0).filter(|&cut| log.get(cut).is_some_and(is_commitment));
+            for commitment in commitments.step_by(if is_soak() { 1 } else { 13 }) {
+                for cut in commitment - STORES..=commitment {
+                    explorer.inside_recovery(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
+                }
             }
+            assert!(explorer.tally.cuts > 100, "{:?}", explorer.tally);
         }
-        assert!(explorer.tally.cuts > 100, "{:?}", explorer.tally);
     }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 /// Undoes changes that crashes have left announced, inserts into the blocks that this frees, and loses power; how many
 /// were undone, and whether all that was inserted was there each time.
-fn insertions_after_undone_changes(subject: &Explored, dropped: Option<(Instruction, &str)>) -> (usize, bool) {
+fn insertions_after_undone_changes(subject: &Explored<Fbr>, dropped: Option<(Instruction, &str)>) -> (usize, bool) {
     const WITHDRAW: &str = "fbr.log.withdraw";
     let budget = Budget { exhaustive_pending: 0, samples: 6, name_order: NameOrder::AnySubset };
     let history = history(subject);
@@ -215,7 +248,7 @@ fn insertions_after_undone_changes(subject: &Explored, dropped: Option<(Instruct
             }
             .unwrap();
             let mut model = subject.observe(&mut tree).unwrap();
-            let insertions = subject.steps_drawn(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
+            let insertions = steps_drawn(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
             insertions.for_each(|step| subject.apply(&tree, &mut model, &step).unwrap());
             drop(tree);
             is_whole &= restarted.images(restarted.events(), &budget, 1).all(|image| {
@@ -229,10 +262,7 @@ fn insertions_after_undone_changes(subject: &Explored, dropped: Option<(Instruct
 
 #[test]
 fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
-    let is_meant = |subject: &Explored| {
-        subject.kind() == Kind::Fbr && has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr
-    };
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
+    for subject in Fbr::configurations().into_iter().filter(has_small_nodes_on_adr) {
         let (undone, is_whole) = insertions_after_undone_changes(&subject, None);
         assert!(undone > 5 && is_whole, "{}: {undone} were undone", subject.configuration());
         let (_, is_whole) = insertions_after_undone_changes(&subject, Some((Instruction::Flush, "fbr.log.withdraw")));
@@ -243,47 +273,56 @@ fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
 /// What one configuration has shown, others show again in a long search only.
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
-    let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
-    let near = Breadth { branches: 256, samples: 64, seed: 1 };
-    let options = match is_soak() {
-        true => Gate { seeds: 1..21, only: None, breadth, near, names_stride: 1, in_all: true, inside_stride: 2 },
-        false => Gate { seeds: 1..4, only: None, breadth, near, names_stride: 7, in_all: false, inside_stride: 5 },
-    };
-    let report = gate(&Explored::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
-    println!("{report}");
-    assert!(report.is_closed(), "{report}");
+    fn search<T: ExploredTree>() {
+        let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
+        let near = Breadth { branches: 256, samples: 64, seed: 1 };
+        let options = match is_soak() {
+            true => Gate { seeds: 1..21, only: None, breadth, near, names_stride: 1, in_all: true, inside_stride: 2 },
+            false => Gate { seeds: 1..4, only: None, breadth, near, names_stride: 7, in_all: false, inside_stride: 5 },
+        };
+        let report = gate(&T::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{report}");
+        assert!(report.is_closed(), "{report}");
+    }
+    search::<Fbr>();
+    search::<Logged>();
 }
 
 #[test]
 fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
-    let subjects = Explored::configurations();
-    sites::check_sources(env!("CARGO_MANIFEST_DIR"), &subjects[0].places());
-    sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &subjects[0].places());
-    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &subjects);
+    let places: Vec<Place> = Fbr::places().into_iter().chain(Logged::places()).collect();
+    sites::check_sources(env!("CARGO_MANIFEST_DIR"), &places);
+    sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &places);
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Fbr::configurations());
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
 }
 
 /// Which case shows what changes with every step of the trees; the names have to be those that there are.
 #[test]
 fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/gate.md");
-    let of_trees = Explored::configurations()[0].places();
     let of_pools = terrane_pmem::pmwcas::explored::Explored::configurations()[0].places();
-    let names = of_trees.iter().chain(&of_pools).flat_map(Place::dropped).map(|dropped| dropped.to_string());
+    let all = [Fbr::places(), Logged::places(), of_pools];
+    let names = all.iter().flatten().flat_map(Place::dropped).map(|dropped| dropped.to_string());
     assert_eq!(sites::names_in_table(&table), names.collect());
 }
 
 /// More of them in a long search, and all by `terrane-lab crash fbr --exhaustive`, which takes hours.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
-    let part = Part::first_of(if is_soak() { 48 } else { 797 });
-    let is_meant = |subject: &Explored| {
-        let is_tried = subject.kind() != Kind::Logged || is_soak();
-        is_tried && has_small_nodes(subject) && subject.domain() == PersistenceDomain::Adr
-    };
-    for subject in Explored::configurations().into_iter().filter(is_meant) {
-        let found = small_trees(&subject, part, Recoveries::Cut).unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{}: {found:?}", subject.configuration());
-        assert_eq!(found.tally.cuts_sampled, 0, "every image was to be tried");
-        assert!(found.trees_tried >= 2 && found.histories > found.trees_tried * 100, "{found:?}");
+    fn search<T: ExploredTree>(part: Part) {
+        for subject in T::configurations().into_iter().filter(has_small_nodes_on_adr) {
+            let found = small_trees(&subject, part, Recoveries::Cut).unwrap_or_else(|failure| panic!("{failure}"));
+            println!("{}: {found:?}", subject.configuration());
+            assert_eq!(found.tally.cuts_sampled, 0, "every image was to be tried");
+            assert!(found.trees_tried >= 2 && found.histories > found.trees_tried * 100, "{found:?}");
+        }
+    }
+    match is_soak() {
+        true => {
+            search::<Fbr>(Part::first_of(48));
+            search::<Logged>(Part::first_of(48));
+        }
+        false => search::<Fbr>(Part::first_of(797)),
     }
 }

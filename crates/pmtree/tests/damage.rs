@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{BOTH, FORMS, options, random, rect};
+use crate::support::{BOTH, FORMS, TestedTree, options, random, rect};
 use rand::Rng;
 use terrane_pmem::{Backend, PersistenceDomain, Pool, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
+use terrane_pmtree::logged::LoggedTree;
+use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 fn filled(options: &Options) -> MemoryStorage {
     with_entries(60, options)
@@ -47,7 +51,7 @@ fn use_all(storage: &dyn Storage, options: &Options) -> Result<(), Error> {
     for mode in [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock] {
         let _ = tree.window(&everything, mode, |_, _| {});
     }
-    let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
+    let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated, |_, _| true);
     let mut random = random(1);
     for payload in 0..60 {
         let _ = tree.delete(&rect(&mut random, 30), payload);
@@ -291,8 +295,9 @@ fn a_sound_tree_is_opened_whatever_its_coordinates_and_its_fan_out_are() {
 #[test]
 fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {
     /// `links` are the words of the tree's block that name blocks, and `log` what is in the log of a tree with this root.
-    fn check<T: PersistentRTree<2>>(links: &[u64], log: fn(u64) -> Vec<(u64, u64)>) {
-        let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    fn check<T: TestedTree<2>>(links: &[u64], log: fn(u64) -> Vec<(u64, u64)>) {
+        let mut options = T::options(PersistenceDomain::PageCache, 4);
+        let chunk_length = T::pool_of(&mut options).chunk_length;
         let storage = MemoryStorage::new();
         let tree = T::create(&storage, "tree", &options).unwrap();
         let mut random = random(1);
@@ -308,7 +313,7 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
         let mut missed: BTreeSet<u64> = links.iter().map(|link| word(block + link)).chain([block]).collect();
         assert!(missed.len() == links.len() + 1 && !missed.contains(&0), "{missed:?}");
         // A chunk begins with the length of its blocks and their bitmap.
-        let words = (8192..sound.len() as u64).step_by(options.pool.chunk_length as usize).map(|chunk| chunk + 8);
+        let words = (8192..sound.len() as u64).step_by(chunk_length as usize).map(|chunk| chunk + 8);
         for (at, bit) in words.flat_map(|word| (0..64).map(move |bit| (word, bit))) {
             let mut damaged = sound.clone();
             damaged[at as usize..][..8].copy_from_slice(&(word(at) & !(1 << bit)).to_le_bytes());
@@ -331,8 +336,8 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
 /// It would be an empty tree else, as after a crash before there was one, and what was in it could be overwritten.
 #[test]
 fn a_tree_that_no_word_names_is_refused_and_its_file_left_as_it_is() {
-    fn check<T: PersistentRTree<2>>(count: u64) {
-        let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    fn check<T: TestedTree<2>>(count: u64) {
+        let options = T::options(PersistenceDomain::PageCache, 4);
         for is_closed in [false, true] {
             let storage = MemoryStorage::new();
             let tree = T::create(&storage, "tree", &options).unwrap();
@@ -416,7 +421,7 @@ fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
         }
         assert!(refused[0] > 1 && refused[1] > 10, "{rebalancing:?}: {refused:?} were refused");
     }
-    let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
+    let options = LoggedTree::<2, Traced>::options(PersistenceDomain::PageCache, 4);
     let storage = MemoryStorage::new();
     let tree: LoggedTree<2, Traced> = LoggedTree::create(&storage, "tree", &options).unwrap();
     let mut random = random(1);
@@ -527,5 +532,5 @@ fn a_tree_of_another_shape_is_refused_and_its_file_left_as_it_is() {
     assert!(matches!(created, Err(Error::FanOut { fan_out: 3, .. })), "{created:?}");
     // The fan-out is the tree's own.
     let tree: FbrTree<2, Traced> = FbrTree::open(&storage, "tree", &Options { fan_out: 55, ..options }).unwrap();
-    assert_eq!(tree.nearest(&[0.0; 2], 100, SearchMode::Validated).unwrap().len(), 60);
+    assert_eq!(tree.nearest(&[0.0; 2], 100, SearchMode::Validated, |_, _| true).unwrap().len(), 60);
 }

@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Stopped, interrupt};
 use crate::scenario::{COMMIT, NOTHING_LEFT, Operation, SEARCHES, Scenario, Tree, entries, inserts, point};
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect, SearchMode};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_pmem::interrupting::{At, Stopped, interrupt};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::Controller;
 
 const IS_THERE: u64 = 0;
 const IS_NEW: u64 = 9;

@@ -2,27 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::support::{BOTH, FORMS, Model, options, random, rect, window};
+use crate::support::{BOTH, FORMS, Model, TestedTree, options, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
-use terrane_storage::crash::{Controller, Event, PoolEvent};
-
-const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options};
+use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::Controller;
 
 /// Names of the fences with which a deletion has removed its entry, and not mended the leaf.
 const REMOVED: [&str; 3] = ["logged.log.clear", "fbr.delete.metadata", "fbr.tags.generation"];
 
 /// A tree, its storage and what it should hold.
-struct Interrupted<T> {
-    options: Options,
+struct Interrupted<T: TestedTree<2>> {
+    options: T::Options,
     controller: Arc<Controller>,
     tree: T,
     model: Model<2>,
 }
 
-impl<T: PersistentRTree<2>> Interrupted<T> {
-    fn new(options: &Options) -> Self {
+impl<T: TestedTree<2>> Interrupted<T> {
+    fn new(options: &T::Options) -> Self {
         let controller = Controller::new();
         let tree = T::create(&*controller.storage(), "tree", options).unwrap();
         Self { options: options.clone(), controller, tree, model: Model::default() }
@@ -60,18 +61,18 @@ impl<T: PersistentRTree<2>> Interrupted<T> {
             assert!(self.tree.contains(rect, *payload).unwrap(), "{rect:?}, {:?}", self.options);
         }
         for query in [[0.0, 5.0], [0.0, 40.0], [20.0, 30.0]].map(|[min, max]| Rect::new([min; 2], [max; 2]).unwrap()) {
-            for mode in MODES {
+            for &mode in T::MODES {
                 assert_eq!(window(&self.tree, &query, mode), self.model.window(&query), "{mode:?}, {:?}", self.options);
             }
-            let nearest = self.tree.nearest(query.max(), 4, SearchMode::Validated).unwrap();
+            let nearest = self.tree.nearest(query.max(), 4, &|_, _| true).unwrap();
             let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
             assert_eq!(distances, self.model.distances(query.max(), 4), "{:?}", self.options);
         }
     }
 }
 
-fn logged() -> Options {
-    options(PersistenceDomain::Adr, 4, Rebalancing::InPlace)
+fn logged() -> logged::Options {
+    LoggedTree::<2>::options(PersistenceDomain::Adr, 4)
 }
 
 fn of_fbr() -> impl Iterator<Item = Options> {
@@ -80,7 +81,7 @@ fn of_fbr() -> impl Iterator<Item = Options> {
 }
 
 /// The leaf of two entries loses both, and the next one lies beside them.
-fn fill_an_empty_leaf<T: PersistentRTree<2>>(options: &Options) {
+fn fill_an_empty_leaf<T: TestedTree<2>>(options: &T::Options) {
     let point = |x: u32, y: u32| Rect::point([f64::from(x), f64::from(y)]).unwrap();
     let mut tree = Interrupted::<T>::new(options);
     let points = [point(0, 0), point(0, 9), point(100, 0), point(100, 9), point(101, 3)];
@@ -102,7 +103,7 @@ fn an_insertion_into_a_leaf_that_crashes_have_left_empty_leaves_a_sound_fbr_tree
 }
 
 /// Empties all leaves of a tree but for so many entries, deletes these, and fills and empties the tree again.
-fn empty_all_leaves_but_of<T: PersistentRTree<2>>(options: &Options, left: usize, seed: u64) {
+fn empty_all_leaves_but_of<T: TestedTree<2>>(options: &T::Options, left: usize, seed: u64) {
     const ENTRIES: u64 = 24;
     let mut random = random(seed);
     let mut tree = Interrupted::<T>::new(options);

@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, Tree, check, held, recover, rect, run, seen};
-use super::orders::{explore, is_kept};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
-use terrane_pmem::explorer::linearizability::{calls_at, record};
-use terrane_pmtree::explored::{Explored, Kind, Step};
-use terrane_pmtree::{LeafForm, Options, Rebalancing, SearchMode};
-use terrane_storage::crash::{Budget, Controller, Event, NameOrder, PoolEvent};
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::linearizability::{calls_at, record};
+use terrane_testkit::orders::{explore, is_kept};
 
 /// Threads, and operations of all of them together, at most.
 const THREADS: std::ops::RangeInclusive<usize> = 3..=5;
@@ -97,12 +98,14 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
 
 fn entries_are_linearizable(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
-    let configurations = Explored::configurations();
-    let is_meant = |subject: &&Explored| {
-        subject.kind() == Kind::Fbr && subject.options().fan_out == 4 && subject.domain() == PersistenceDomain::Adr
+    let configurations = Fbr::configurations();
+    let is_meant = |subject: &&Explored<Fbr>| {
+        subject.tree.dimensions() == 2
+            && subject.tree.options.fan_out == 4
+            && subject.domain() == PersistenceDomain::Adr
     };
-    let subjects: Vec<&Explored> = configurations.iter().filter(is_meant).collect();
-    let options = subjects[seed as usize / 2 % subjects.len()].options();
+    let subjects: Vec<&Explored<Fbr>> = configurations.iter().filter(is_meant).collect();
+    let options = &subjects[seed as usize / 2 % subjects.len()].tree.options;
     // Nodes are about to split, or about to merge.
     let count = random.random_range(1..9);
     entries_beside_others_are_linearizable(seed, options, random, count..count);

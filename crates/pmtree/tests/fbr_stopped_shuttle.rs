@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::entries::{Call, Held, LARGE, Tree, check, held, recover, rect, run};
-use super::orders::{is_kept, run_seed};
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -18,11 +17,13 @@ use shuttle::scheduler::{RoundRobinScheduler, Schedule, Scheduler, Task, TaskId}
 use shuttle::{FailurePersistence, Runner};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
-use terrane_pmem::explorer::linearizability::{calls_at, record};
-use terrane_pmtree::Options;
-use terrane_pmtree::explored::{Explored, Kind, Step};
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
+use terrane_pmtree::fbr::Options;
 use terrane_storage::OpenMode;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::linearizability::{calls_at, record};
+use terrane_testkit::orders::{is_kept, run_seed};
 
 const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: NameOrder::AnySubset };
 
@@ -345,11 +346,13 @@ fn config() -> shuttle::Config {
 
 /// Trees of nodes so small that most operations rebalance, and of some in which only splits do.
 fn options() -> Vec<Options> {
-    let configurations = Explored::configurations().into_iter();
-    let is_meant = |subject: &Explored| {
-        subject.kind() == Kind::Fbr && subject.options().fan_out == 4 && subject.domain() == PersistenceDomain::Adr
+    let configurations = Fbr::configurations().into_iter();
+    let is_meant = |subject: &Explored<Fbr>| {
+        subject.tree.dimensions() == 2
+            && subject.tree.options.fan_out == 4
+            && subject.domain() == PersistenceDomain::Adr
     };
-    let small = configurations.filter(is_meant).map(|subject| subject.options().clone());
+    let small = configurations.filter(is_meant).map(|subject| subject.tree.options.clone());
     small.flat_map(|small| [Options { fan_out: 6, ..small.clone() }, small]).collect()
 }
 

@@ -2,14 +2,17 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::support::{BOTH, FORMS, options, random};
-use crate::turns::in_turn;
+use crate::support::{BOTH, FORMS, TestedTree, options, random};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect};
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
+use terrane_pmtree::logged::LoggedTree;
+use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::turns::in_turn;
 
 type Tree = FbrTree<2, Dropping<Traced>>;
 type Entry = (Rect<2>, u64);
@@ -142,7 +145,7 @@ fn a_deletion_that_fails_leaves_the_entry() {
     let mut failed = 0;
     for seed in 0..120 {
         let mut random = random(seed);
-        let mut options = options(PersistenceDomain::Adr, [4, 5, 9, 30][seed as usize % 4], Rebalancing::InPlace);
+        let mut options = LoggedTree::<2>::options(PersistenceDomain::Adr, [4, 5, 9, 30][seed as usize % 4]);
         options.pool.chunk_length = 4096 << (seed / 4 % 3);
         let storage = MemoryStorage::new();
         storage.set_capacity((24 << 10) + 4096 * random.random_range(4..20));
@@ -177,7 +180,7 @@ fn a_deletion_that_fails_leaves_the_entry() {
 }
 
 /// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing is left.
-fn created_or_nothing<T: PersistentRTree<2>>(capacity: u64, options: &Options) -> bool {
+fn created_or_nothing<T: TestedTree<2>>(capacity: u64, options: &T::Options) -> bool {
     let storage = MemoryStorage::new();
     storage.set_capacity(capacity);
     let Err(error) = T::create(&storage, "tree", options) else { return true };
@@ -188,14 +191,14 @@ fn created_or_nothing<T: PersistentRTree<2>>(capacity: u64, options: &Options) -
 
 #[test]
 fn a_tree_that_cannot_be_created_leaves_nothing_under_its_name() {
-    fn find_ways<T: PersistentRTree<2>>() {
-        let mut options = options(PersistenceDomain::Adr, 55, Rebalancing::InPlace);
-        options.pool.chunk_length = 8192;
+    fn find_ways<T: TestedTree<2>>() {
+        let mut options = T::options(PersistenceDomain::Adr, 55);
+        T::pool_of(&mut options).chunk_length = 8192;
         let enough = (0..40).map(|pages| created_or_nothing::<T>(pages * 4096, &options)).collect::<Vec<_>>();
         assert!(enough.is_sorted() && !enough[2] && enough[39], "{enough:?}");
         // No block of the allocator is longer than a chunk.
-        options.pool.chunk_length = 4096;
-        options.fan_out = 503;
+        let mut options = T::options(PersistenceDomain::Adr, 503);
+        T::pool_of(&mut options).chunk_length = 4096;
         assert!(!created_or_nothing::<T>(1 << 20, &options));
     }
     find_ways::<Tree>();

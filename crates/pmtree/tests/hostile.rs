@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::damage::{bytes, is_damage, with};
-use crate::interrupting::{At, Interrupting, interrupt};
-use crate::support::{BOTH, FORMS, options, random, rect};
+use crate::support::{BOTH, FORMS, TestedTree, options, random, rect};
+use terrane_pmem::interrupting::{At, Interrupting, interrupt};
 use terrane_pmem::{Backend, Intent, PersistenceDomain, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rect, SearchMode};
-use terrane_storage::MemoryStorage;
-
-const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
+use terrane_pmtree::logged::LoggedTree;
+use terrane_pmtree::{Error, PersistentRTree, PersistentTree, Rect};
+use terrane_testkit::MemoryStorage;
 
 /// Bytes before the first chunk of a pool.
 const METADATA_LENGTH: usize = 8192;
@@ -33,7 +33,7 @@ struct File {
 }
 
 impl File {
-    fn new<T: PersistentRTree<2>>(places: &'static Places, count: u64, options: &Options) -> Self {
+    fn new<T: TestedTree<2>>(places: &'static Places, count: u64, options: &T::Options) -> Self {
         let storage = MemoryStorage::new();
         let tree = T::create(&storage, "tree", options).unwrap();
         let mut random = random(1);
@@ -91,7 +91,7 @@ impl File {
     }
 
     /// Makes what an open tree has beyond the pool's metadata the same.
-    fn store_into<T: PersistentRTree<2>>(&self, tree: &T) {
+    fn store_into<T: TestedTree<2>>(&self, tree: &T) {
         for at in (METADATA_LENGTH..self.bytes.len()).step_by(8) {
             if tree.pool().backend().load(at as u64) != self.word(at) {
                 tree.pool().backend().store(at as u64, self.word(at));
@@ -118,7 +118,11 @@ fn target(node: usize, slot: usize) -> usize {
 }
 
 fn small() -> Options {
-    options(PersistenceDomain::PageCache, 4, BOTH[0])
+    small_of::<FbrTree<2, Traced>>()
+}
+
+fn small_of<T: TestedTree<2>>() -> T::Options {
+    T::options(PersistenceDomain::PageCache, 4)
 }
 
 fn assert_damage<T>(what: &str, outcome: Result<T, Error>) {
@@ -128,13 +132,13 @@ fn assert_damage<T>(what: &str, outcome: Result<T, Error>) {
 
 #[test]
 fn a_root_higher_than_any_is_refused_and_the_file_left_as_it_is() {
-    fn refuses<T: PersistentRTree<2>>(places: &'static Places) {
-        let mut file = File::new::<T>(places, 20_000, &small());
+    fn refuses<T: TestedTree<2>>(places: &'static Places) {
+        let mut file = File::new::<T>(places, 20_000, &small_of::<T>());
         file.chain(usize::MAX, 1);
         let levels = file.level(file.word(file.root_word()) as usize);
         assert!(levels > 10_000, "{levels}");
         let storage = with(&file.bytes);
-        assert_damage("a chain", T::open(&storage, "tree", &small()));
+        assert_damage("a chain", T::open(&storage, "tree", &small_of::<T>()));
         assert!(bytes(&storage) == file.bytes, "the file was changed");
     }
     refuses::<FbrTree<2, Traced>>(&OF_FBR);
@@ -143,10 +147,10 @@ fn a_root_higher_than_any_is_refused_and_the_file_left_as_it_is() {
 
 #[test]
 fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
-    fn refuses<T: PersistentRTree<2>>(places: &'static Places) {
-        let mut file = File::new::<T>(places, 20_000, &small());
+    fn refuses<T: TestedTree<2>>(places: &'static Places) {
+        let mut file = File::new::<T>(places, 20_000, &small_of::<T>());
         let storage = with(&file.bytes);
-        let mut tree = T::open(&storage, "tree", &small()).unwrap();
+        let mut tree = T::open(&storage, "tree", &small_of::<T>()).unwrap();
         file.chain(usize::MAX, 1);
         file.store_into(&tree);
         refuse_all(&mut tree, true);
@@ -158,10 +162,10 @@ fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
 /// One node that is linked from each place of its parent, level after level: the ways to the leaf are too many to go.
 #[test]
 fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
-    fn refuses<T: PersistentRTree<2>>(places: &'static Places) {
-        let mut file = File::new::<T>(places, 60, &small());
+    fn refuses<T: TestedTree<2>>(places: &'static Places) {
+        let mut file = File::new::<T>(places, 60, &small_of::<T>());
         file.chain(20, 4);
-        let mut tree = T::open(&with(&file.bytes), "tree", &small()).unwrap();
+        let mut tree = T::open(&with(&file.bytes), "tree", &small_of::<T>()).unwrap();
         refuse_all(&mut tree, false);
     }
     refuses::<FbrTree<2, Interrupting>>(&OF_FBR);
@@ -176,12 +180,12 @@ fn ends<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
 }
 
 /// That searches and the check are refused, and changes if they shall be.
-fn refuse_all<T: PersistentRTree<2>>(tree: &mut T, are_changes: bool) {
+fn refuse_all<T: TestedTree<2>>(tree: &mut T, are_changes: bool) {
     let point = Rect::point([1.0, 2.0]).unwrap();
-    for mode in MODES {
-        assert_damage("window", ends("window", || tree.window(&everything(), mode, &mut |_, _| {})));
-        assert_damage("nearest", ends("nearest", || tree.nearest(&[1.0, 2.0], 1 << 20, mode)));
+    for &mode in T::MODES {
+        assert_damage("window", ends("window", || tree.window_in(&everything(), mode, &mut |_, _| {})));
     }
+    assert_damage("nearest", ends("nearest", || tree.nearest(&[1.0, 2.0], 1 << 20, &|_, _| true)));
     assert_damage("contains", ends("contains", || tree.contains(&point, 1 << 40)));
     assert_damage("delete", ends("delete", || tree.delete(&point, 1 << 40)));
     if are_changes {
@@ -310,10 +314,11 @@ fn an_entry_that_only_the_bitmap_of_a_self_validating_leaf_has_is_not_deleted() 
 /// It would have its entries twice, and its block would be given to somebody else.
 #[test]
 fn a_node_that_is_linked_twice_is_not_merged_with_itself() {
-    let mut file = File::new::<LoggedTree<2, Traced>>(&OF_LOGGED, 60, &small());
+    let mut file = File::new::<LoggedTree<2, Traced>>(&OF_LOGGED, 60, &small_of::<LoggedTree<2, Traced>>());
     let (root, leaf) = (file.word(file.root_word()) as usize, file.nodes()[&0][0]);
     file.link(root, 1, leaf, 2);
-    let tree: LoggedTree<2, Traced> = LoggedTree::open(&with(&file.bytes), "tree", &small()).unwrap();
+    let tree: LoggedTree<2, Traced> =
+        LoggedTree::open(&with(&file.bytes), "tree", &small_of::<LoggedTree<2, Traced>>()).unwrap();
     let blocks = || {
         let mut blocks = BTreeSet::new();
         tree.pool().visit_blocks(|block, _| _ = blocks.insert(block)).unwrap();

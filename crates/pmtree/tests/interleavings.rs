@@ -3,14 +3,15 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Stopped, interrupt};
 use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
 use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use rand::seq::SliceRandom;
+use terrane_pmem::interrupting::{At, Stopped, interrupt};
 use terrane_pmem::{Instruction, PersistenceDomain};
-use terrane_pmtree::{LeafForm, Options, Rebalancing, Rect};
-use terrane_storage::crash::{Budget, Image, NameOrder};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};
+use terrane_testkit::crash::{Budget, Image, NameOrder};
 
 /// All entries, depth first and best first.
 const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];

@@ -1,15 +1,16 @@
 //! A process that is killed while its threads change a tree: what it acknowledged is there, and the tree is one.
 
-#[path = "../../pmem/tests/support/killed.rs"]
-mod killed;
 mod support;
 
 use std::path::Path;
 
-use support::{BOTH, FORMS, options, random, rect, window};
+use support::{BOTH, FORMS, TestedTree, options, random, rect, window};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
+use terrane_pmtree::logged::{self, LoggedTree};
 use terrane_storage::RealStorage;
+use terrane_testkit::killed;
 
 const THREADS: u64 = 4;
 /// A thread deletes the entry that it inserted so many insertions before.
@@ -23,8 +24,12 @@ fn small() -> Options {
     options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace)
 }
 
-fn open<T: PersistentRTree<2>>(directory: &Path, name: &str, rebalancing: Rebalancing) -> T {
-    T::open(&RealStorage::new(directory), name, &Options { rebalancing, ..small() }).unwrap()
+fn small_logged() -> logged::Options {
+    LoggedTree::<2>::options(PersistenceDomain::PageCache, 6)
+}
+
+fn open<T: TestedTree<2>>(directory: &Path, name: &str, options: &T::Options) -> T {
+    T::open(&RealStorage::new(directory), name, options).unwrap()
 }
 
 fn payload(thread: u64, number: u64) -> u64 {
@@ -36,7 +41,7 @@ fn rect_of(payload: u64) -> Rect<2> {
 }
 
 /// Goes on where the thread's entries end; says after each insertion and the deletion that goes with it which one it was.
-fn change_until_killed(tree: &impl PersistentRTree<2>, thread: u64) {
+fn change_until_killed(tree: &impl TestedTree<2>, thread: u64) {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let own = window(tree, &everything, SearchMode::Validated).into_iter().filter(|payload| payload >> 32 == thread);
     let first = own.max().map_or(0, |payload| (payload & 0xffff_ffff) + 1);
@@ -51,8 +56,8 @@ fn change_until_killed(tree: &impl PersistentRTree<2>, thread: u64) {
 }
 
 /// Changes the tree of a directory in several threads.
-fn change_by_threads<T: PersistentRTree<2>>(directory: &Path, name: &str) {
-    let tree: T = open(directory, name, Rebalancing::default());
+fn change_by_threads<T: TestedTree<2>>(directory: &Path, name: &str, options: &T::Options) {
+    let tree: T = open(directory, name, options);
     let tree = &tree;
     std::thread::scope(|scope| {
         (0..THREADS).for_each(|thread| drop(scope.spawn(move || change_until_killed(tree, thread))))
@@ -64,24 +69,26 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
     // The test runs itself as that process.
     if let Some(directory) = killed::place() {
         match directory.join(LOGGED).exists() {
-            true => change_by_threads::<LoggedTree<2>>(&directory, LOGGED),
-            false => change_by_threads::<FbrTree<2>>(&directory, FBR),
+            true => change_by_threads::<LoggedTree<2>>(&directory, LOGGED, &small_logged()),
+            false => change_by_threads::<FbrTree<2>>(&directory, FBR, &small()),
         }
         return;
     }
     for leaves in FORMS {
-        kill_again_and_again::<FbrTree<2>>(FBR, &Options { leaves, ..small() }, &BOTH);
+        let both = BOTH.map(|rebalancing| Options { leaves, rebalancing, ..small() });
+        kill_again_and_again::<FbrTree<2>>(FBR, &both);
     }
-    kill_again_and_again::<LoggedTree<2>>(LOGGED, &small(), &[Rebalancing::default()]);
+    kill_again_and_again::<LoggedTree<2>>(LOGGED, &[small_logged()]);
 }
 
-fn kill_again_and_again<T: PersistentRTree<2>>(name: &str, options: &Options, rebalancings: &[Rebalancing]) {
-    let directory = support::places::directory();
-    drop(T::create(&RealStorage::new(directory.path()), name, options).unwrap());
+/// Each time it is opened with the next of the options.
+fn kill_again_and_again<T: TestedTree<2>>(name: &str, options: &[T::Options]) {
+    let directory = support::directory();
+    drop(T::create(&RealStorage::new(directory.path()), name, &options[0]).unwrap());
     for (round, changes) in [1, 10, 100, 1000, 3000, 3001, 5000].into_iter().enumerate() {
         let test = "a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged";
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
-        let mut tree: T = open(directory.path(), name, rebalancings[round % rebalancings.len()]);
+        let mut tree: T = open(directory.path(), name, &options[round % options.len()]);
         tree.check().unwrap();
         for (thread, acknowledged) in (0..).zip(acknowledged) {
             let Some(last) = acknowledged else { continue };

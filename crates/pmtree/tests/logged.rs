@@ -1,21 +1,25 @@
 //! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
 
 use crate::damage::is_damage;
-use crate::support::{grow_and_shrink, options, random, rect, window};
+use crate::support::{TestedTree, grow_and_shrink, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
-use terrane_pmtree::{
-    Error, FbrTree, LeafForm, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
-};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_pmtree::fbr::{FbrTree, SearchMode};
+use terrane_pmtree::logged::{LoggedTree, Options};
+use terrane_pmtree::{Durability, Error, NearestSearch, PersistentRTree, PersistentTree, Rect, Split};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+
+fn small_of<T: TestedTree<2>>(fan_out: usize) -> T::Options {
+    T::options(PersistenceDomain::PageCache, fan_out)
+}
 
 fn small(fan_out: usize) -> Options {
-    options(PersistenceDomain::PageCache, fan_out, Rebalancing::InPlace)
+    small_of::<LoggedTree<2, Traced>>(fan_out)
 }
 
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
-    let modes = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
-    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, &modes, operations);
+    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, operations);
 }
 
 #[test]
@@ -30,14 +34,14 @@ fn it_holds_what_a_list_holds() {
 }
 
 /// Chunks that hold the block which the error names hold all of the tree.
-fn is_told_what_chunks_have_to_hold<T: PersistentRTree<2>>() {
+fn is_told_what_chunks_have_to_hold<T: TestedTree<2>>() {
     let storage = MemoryStorage::new();
-    let mut options = small(503);
-    options.pool.chunk_length = 4096;
+    let mut options = small_of::<T>(503);
+    T::pool_of(&mut options).chunk_length = 4096;
     let Err(refused) = T::create(&storage, "tree", &options) else { panic!("chunks shorter than nodes") };
     let Error::Pool(terrane_pmem::Error::BlockLength { wanted, longest, .. }) = refused else { panic!("{refused}") };
     assert!(longest < 4096 && !storage.exists("tree").unwrap(), "{longest}");
-    options.pool.chunk_length = (wanted + 512).next_multiple_of(4096);
+    T::pool_of(&mut options).chunk_length = (wanted + 512).next_multiple_of(4096);
     let tree = T::create(&storage, "tree", &options).unwrap();
     (0..600).for_each(|payload| tree.insert(&Rect::point([payload as f64; 2]).unwrap(), payload).unwrap());
 }
@@ -48,8 +52,19 @@ fn chunks_shorter_than_nodes_are_refused_with_the_length_that_they_need() {
     is_told_what_chunks_have_to_hold::<LoggedTree<2, Traced>>();
 }
 
-fn compares_coordinates_as_numbers<T: PersistentRTree<2>>() {
-    let tree = T::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
+#[test]
+fn trees_state_that_operations_survive_what_their_medium_does() {
+    fn states<T: TestedTree<2>>() -> [Durability; 3] {
+        [PersistenceDomain::PageCache, PersistenceDomain::Eadr, PersistenceDomain::Adr]
+            .map(|domain| T::create(&MemoryStorage::new(), "tree", &T::options(domain, 4)).unwrap().durability())
+    }
+    let expected = [Durability::ProcessKill, Durability::PowerLoss, Durability::PowerLoss];
+    assert_eq!(states::<FbrTree<2, Traced>>(), expected);
+    assert_eq!(states::<LoggedTree<2, Traced>>(), expected);
+}
+
+fn compares_coordinates_as_numbers<T: TestedTree<2>>() {
+    let tree = T::create(&MemoryStorage::new(), "tree", &small_of::<T>(4)).unwrap();
     let [negative, positive] = [-0.0, 0.0].map(|zero| Rect::point([zero, 1.0]).unwrap());
     for (inserted, named) in [(negative, positive), (positive, negative)] {
         tree.insert(&inserted, 7).unwrap();
@@ -65,31 +80,12 @@ fn a_box_at_negative_zero_is_the_one_at_zero() {
 }
 
 #[test]
-fn what_it_does_not_have_is_refused() {
-    let storage = MemoryStorage::new();
-    Box::new(LoggedTree::<2, Traced>::create(&storage, "tree", &small(4)).unwrap()).close().unwrap();
-    let before = bytes(&storage, "tree");
-    for (options, named) in [
-        (Options { rebalancing: Rebalancing::CopyOnWrite, ..small(4) }, "one rebalancing"),
-        (Options { leaves: LeafForm::SelfValidating, ..small(4) }, "one form of leaves"),
-    ] {
-        let opened = LoggedTree::<2, Traced>::open(&storage, "tree", &options);
-        for refused in [opened, LoggedTree::create(&storage, "other", &options)] {
-            let error = refused.unwrap_err();
-            assert!(matches!(error, Error::NotLogged { .. }) && error.to_string().contains(named), "{error}");
-        }
-    }
-    assert!(bytes(&storage, "tree") == before);
-    assert_eq!(storage.list("").unwrap(), ["tree"]);
-}
-
-#[test]
 fn trees_behind_the_trait_give_the_same_answers() {
-    fn answers<T: PersistentRTree<2>>() -> Vec<Vec<u64>> {
-        let tree = T::create(&MemoryStorage::new(), "tree", &small(6)).unwrap();
+    fn answers<T: TestedTree<2>>() -> Vec<Vec<u64>> {
+        let tree = T::create(&MemoryStorage::new(), "tree", &small_of::<T>(6)).unwrap();
         let mut random = random(5);
         (0..300).for_each(|payload| tree.insert(&rect(&mut random, 40), payload).unwrap());
-        (0..50).map(|_| window(&tree, &rect(&mut random, 40), SearchMode::SharedLock)).collect()
+        (0..50).map(|_| window(&tree, &rect(&mut random, 40), SearchMode::Validated)).collect()
     }
     let logged = answers::<LoggedTree<2, Traced>>();
     assert_eq!(logged, answers::<FbrTree<2, Traced>>());
@@ -98,14 +94,14 @@ fn trees_behind_the_trait_give_the_same_answers() {
 
 #[test]
 fn neighbours_of_a_point_that_is_none_are_refused() {
-    fn refuses<T: PersistentRTree<2>>() {
-        let tree = T::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
+    fn refuses<T: TestedTree<2>>() {
+        let tree = T::create(&MemoryStorage::new(), "tree", &small_of::<T>(4)).unwrap();
         tree.insert(&Rect::point([1.0, 1.0]).unwrap(), 1).unwrap();
         for point in [[f64::NAN, 0.0], [0.0, f64::INFINITY], [f64::NEG_INFINITY, 0.0]] {
-            let refused = tree.nearest(&point, 3, SearchMode::Validated);
+            let refused = tree.nearest(&point, 3, &|_, _| true);
             assert!(matches!(refused, Err(Error::NotFinite { .. })), "{point:?}: {refused:?}");
         }
-        assert_eq!(tree.nearest(&[f64::MAX, f64::MIN], 3, SearchMode::Validated).unwrap().len(), 1);
+        assert_eq!(tree.nearest(&[f64::MAX, f64::MIN], 3, &|_, _| true).unwrap().len(), 1);
     }
     refuses::<FbrTree<2, Traced>>();
     refuses::<LoggedTree<2, Traced>>();
@@ -114,12 +110,12 @@ fn neighbours_of_a_point_that_is_none_are_refused() {
 #[test]
 fn pools_of_other_trees_are_refused_and_left_as_they_are() {
     let storage = MemoryStorage::new();
-    FbrTree::<2, Traced>::create(&storage, "fbr", &small(4)).unwrap().close().unwrap();
+    FbrTree::<2, Traced>::create(&storage, "fbr", &small_of::<FbrTree<2, Traced>>(4)).unwrap().close().unwrap();
     Box::new(LoggedTree::<2, Traced>::create(&storage, "logged", &small(4)).unwrap()).close().unwrap();
     let before = ["fbr", "logged"].map(|name| bytes(&storage, name));
     let pool = |error: Error| matches!(error, Error::Pool(terrane_pmem::Error::OtherLayout { .. }));
     assert!(pool(LoggedTree::<2, Traced>::open(&storage, "fbr", &small(4)).unwrap_err()));
-    assert!(pool(FbrTree::<2, Traced>::open(&storage, "logged", &small(4)).unwrap_err()));
+    assert!(pool(FbrTree::<2, Traced>::open(&storage, "logged", &small_of::<FbrTree<2, Traced>>(4)).unwrap_err()));
     let of_three = LoggedTree::<3, Traced>::open(&storage, "logged", &small(4));
     assert!(matches!(of_three, Err(Error::OtherShape { .. })), "{of_three:?}");
     assert!(["fbr", "logged"].map(|name| bytes(&storage, name)) == before, "they were closed, and stay so");
@@ -139,8 +135,8 @@ fn use_all(storage: &dyn Storage) -> Result<(), Error> {
     let before = bytes(storage, "tree");
     let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))
         .inspect_err(|error| assert!(bytes(storage, "tree") == before, "it was changed and then refused: {error}"))?;
-    let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, SearchMode::Validated, &mut |_, _| {});
-    let _ = tree.nearest(&[1.0, 2.0], 10, SearchMode::Validated);
+    let _ = tree.window(&Rect::new([-1e300; 2], [1e300; 2])?, &mut |_, _| {});
+    let _ = tree.nearest(&[1.0, 2.0], 10, &|_, _| true);
     let mut random = random(1);
     (0..60).for_each(|payload| drop(tree.delete(&rect(&mut random, 30), payload)));
     (0..20).for_each(|payload| drop(tree.insert(&rect(&mut random, 30), payload)));
@@ -353,7 +349,7 @@ fn counted<const D: usize>(
 }
 
 fn counting<const D: usize>(fan_out: usize) -> LoggedTree<D, Counted<Traced>> {
-    let options = options(PersistenceDomain::Adr, fan_out, Rebalancing::InPlace);
+    let options = LoggedTree::<D, Counted<Traced>>::options(PersistenceDomain::Adr, fan_out);
     LoggedTree::create(&MemoryStorage::new(), "tree", &options).unwrap()
 }
 
@@ -390,7 +386,7 @@ fn a_search_flushes_nothing_and_a_deletion_logs_what_it_changes() {
     let tree = counting::<2>(55);
     (0..30).for_each(|number| tree.insert(&Rect::point([f64::from(number); 2]).unwrap(), 1).unwrap());
     let rect = Rect::point([3.0; 2]).unwrap();
-    let search = counted(&tree, |tree| tree.window(&rect, SearchMode::Validated, &mut |_, _| {}).unwrap());
+    let search = counted(&tree, |tree| tree.window(&rect, &mut |_, _| {}).unwrap());
     assert_eq!((search.flushes, search.fences, search.stores), (0, 0, 0));
     let deletion = counted(&tree, |tree| assert!(tree.delete(&rect, 1).unwrap()));
     assert_eq!((deletion.flushes, deletion.fences), (NODE_LINES + 1 + 2 + 1, 4));

@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
-use terrane_storage::crash::Controller;
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+use terrane_testkit::crash::Controller;
 
 type Tree = FbrTree<2, Interrupting>;
 

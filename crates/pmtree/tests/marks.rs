@@ -2,9 +2,10 @@
 
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::{Backend, Dropping, Instruction, OPENINGS_MAX, PersistenceDomain, ROOT, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rect};
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options};
+use terrane_pmtree::{Error, Rect};
 use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 type Tree = FbrTree<2, Dropping<Traced>>;
 

@@ -2,15 +2,14 @@
 
 use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::{Error, FbrTree, LeafForm, Options, Rebalancing, Rect, SearchMode};
-use terrane_storage::MemoryStorage;
-
-const MODES: [SearchMode; 3] = [SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
+use terrane_pmtree::{Error, Rect};
+use terrane_testkit::MemoryStorage;
 
 fn compare<const D: usize>(seed: u64, fan_out: usize, leaves: LeafForm, operations: usize) {
     for rebalancing in BOTH {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
-        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, &MODES, operations);
+        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, operations);
     }
 }
 
@@ -53,6 +52,41 @@ fn a_tree_through_which_entries_pass_stays_as_small_as_they_are_few() {
             assert!(census.underfull == 0 && census.height <= 6 && nodes <= 50, "{options:?}: {census:?}");
         }
     }
+}
+
+/// Nodes hold at least the share that is asked for, or become one with a sibling.
+#[test]
+fn nodes_are_as_full_as_is_asked_for() {
+    const FAN_OUT: usize = 10;
+    let leaves = [20, 50].map(|fill_min_percent| {
+        let options =
+            Options { fill_min_percent, ..options(PersistenceDomain::PageCache, FAN_OUT, Rebalancing::InPlace) };
+        grow_and_shrink::<2, FbrTree<2, Traced>>(5, &options, 1000);
+        let mut tree: FbrTree<2, Traced> = FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap();
+        let entries: Vec<_> = (0..400).map(|payload| (rect::<2>(&mut random(payload), 40), payload)).collect();
+        entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());
+        entries.iter().skip(100).for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
+        let census = tree.check().unwrap();
+        assert_eq!((census.entries, census.underfull), (100, 0), "{census:?}");
+        assert!(census.leaves * (FAN_OUT as u64 * u64::from(fill_min_percent) / 100) <= 100, "{census:?}");
+        census.leaves
+    });
+    assert!(leaves[0] > 100 / 5, "leaves of a fifth are kept where fuller ones would not be: {leaves:?}");
+}
+
+#[test]
+fn a_share_that_two_halves_cannot_have_is_refused() {
+    let storage = MemoryStorage::new();
+    let with = |fill_min_percent| Options {
+        fill_min_percent,
+        ..options(PersistenceDomain::PageCache, 8, Rebalancing::InPlace)
+    };
+    let refused = FbrTree::<2, Traced>::create(&storage, "tree", &with(51));
+    assert!(matches!(refused, Err(Error::FillMin { percent: 51, most: 50 })), "{refused:?}");
+    FbrTree::<2, Traced>::create(&storage, "tree", &with(50)).unwrap().close().unwrap();
+    let refused = FbrTree::<2, Traced>::open(&storage, "tree", &with(51));
+    assert!(matches!(refused, Err(Error::FillMin { .. })), "{refused:?}");
+    FbrTree::<2, Traced>::open(&storage, "tree", &with(0)).unwrap();
 }
 
 #[test]

@@ -3,12 +3,13 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::interrupting::{At, Interrupting, Stopped};
 use crate::scenario::NOTHING_LEFT;
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, Options, Rect, Split};
-use terrane_storage::crash::{Controller, Image};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped};
+use terrane_pmtree::fbr::{FbrTree, Options};
+use terrane_pmtree::{Rect, Split};
+use terrane_testkit::crash::{Controller, Image};
 
 type Tree = FbrTree<2, Interrupting>;
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::interrupting::{At, Interrupting};
 use crate::support::{Model, random, rect};
-use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
+use terrane_pmem::interrupting::{At, Interrupting};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 pub type Tree = FbrTree<2, Interrupting>;
 
@@ -149,7 +150,7 @@ impl Search {
                 found
             }
             Self::Nearest(from, count) => {
-                let found = tree.nearest(&[from; 2], count, SearchMode::Validated).unwrap();
+                let found = tree.nearest(&[from; 2], count, SearchMode::Validated, |_, _| true).unwrap();
                 found.into_iter().map(|(_, rect, payload)| (rect, payload)).collect()
             }
         }

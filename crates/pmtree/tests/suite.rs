@@ -11,8 +11,6 @@ mod empty_leaves;
 mod full_disk;
 mod hostile;
 mod interleavings;
-#[path = "../../pmem/tests/support/interrupting.rs"]
-mod interrupting;
 mod logged;
 mod look_ups;
 mod marks;
@@ -21,8 +19,6 @@ mod relied_on;
 mod scenario;
 mod support;
 mod threads;
-#[path = "../../pmem/tests/support/turns.rs"]
-mod turns;
 mod unnoticed;
 mod wide_nodes;
 mod writers;

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::support::{BOTH, FORMS, options, random, rect};
+use crate::support::{BOTH, FORMS, TestedTree, options, random, rect};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, LoggedTree, Options, PersistentRTree, Rebalancing, Rect, SearchMode};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
+use terrane_pmtree::logged::LoggedTree;
 use terrane_storage::RealStorage;
 
 const WRITERS: u64 = 3;
@@ -15,14 +17,14 @@ const PERMANENT: u64 = 400;
 /// Payloads of entries that come and go, by writer, lie above this.
 const PASSING: u64 = 1 << 32;
 
-fn with_tree<T: PersistentRTree<2>>(options: &Options, run: impl FnOnce(&mut T)) {
-    let directory = crate::support::places::directory();
+fn with_tree<T: TestedTree<2>>(options: &T::Options, run: impl FnOnce(&mut T)) {
+    let directory = crate::support::directory();
     let storage = RealStorage::new(directory.path());
     run(&mut T::create(&storage, "tree", options).unwrap());
 }
 
 /// Inserts and deletes entries of its own, which cross those of others; what is left.
-fn write(tree: &impl PersistentRTree<2>, writer: u64, operations: u64, seed: u64) -> BTreeMap<u64, Rect<2>> {
+fn write(tree: &impl TestedTree<2>, writer: u64, operations: u64, seed: u64) -> BTreeMap<u64, Rect<2>> {
     let mut random = random(seed + writer);
     let mut own = BTreeMap::new();
     for operation in 0..operations {
@@ -44,20 +46,14 @@ fn write(tree: &impl PersistentRTree<2>, writer: u64, operations: u64, seed: u64
 }
 
 /// Searches as long as others write: what is always there is found exactly once, and nothing that never was.
-fn read(
-    tree: &impl PersistentRTree<2>,
-    permanent: &[Rect<2>],
-    mode: SearchMode,
-    reader: u64,
-    is_over: &AtomicBool,
-) -> u64 {
+fn read(tree: &impl TestedTree<2>, permanent: &[Rect<2>], mode: SearchMode, reader: u64, is_over: &AtomicBool) -> u64 {
     let mut random = random(1000 + reader);
     let mut searches = 0;
     while !is_over.load(Ordering::Relaxed) {
         let corner: [f64; 2] = std::array::from_fn(|_| f64::from(random.random_range(0..100u32)));
         let window = Rect::new(corner, corner.map(|value| value + f64::from(random.random_range(0..60u32)))).unwrap();
         let mut found = BTreeSet::new();
-        tree.window(&window, mode, &mut |rect, payload| {
+        tree.window_in(&window, mode, &mut |rect, payload| {
             assert!(rect.overlaps(&window), "{payload} does not overlap");
             assert!(found.insert(payload), "{payload} is found twice");
         })
@@ -65,7 +61,7 @@ fn read(
         for (payload, rect) in permanent.iter().enumerate() {
             assert_eq!(found.contains(&(payload as u64)), rect.overlaps(&window), "{payload} in {window:?}");
         }
-        let nearest = tree.nearest(&corner, 5, mode).unwrap();
+        let nearest = tree.nearest(&corner, 5, &|_, _| true).unwrap();
         assert_eq!(nearest.len(), 5);
         let farthest = nearest[4].0;
         let closer = permanent.iter().enumerate().filter(|(_, rect)| rect.distance_squared(&corner) < farthest);
@@ -78,7 +74,7 @@ fn read(
     searches
 }
 
-fn write_and_read<T: PersistentRTree<2>>(options: &Options, mode: SearchMode, operations: u64, seed: u64) {
+fn write_and_read<T: TestedTree<2>>(options: &T::Options, mode: SearchMode, operations: u64, seed: u64) {
     with_tree(options, |tree: &mut T| {
         let mut random = random(seed);
         let permanent: Vec<Rect<2>> = (0..PERMANENT).map(|_| rect(&mut random, 100)).collect();
@@ -132,7 +128,7 @@ fn searches_with_shared_locks_find_what_is_always_there_exactly_once() {
 #[test]
 fn searches_of_a_logged_tree_find_what_is_always_there_exactly_once() {
     for fan_out in [4, 60] {
-        let options = options(PersistenceDomain::PageCache, fan_out, Rebalancing::InPlace);
+        let options = LoggedTree::<2>::options(PersistenceDomain::PageCache, fan_out);
         write_and_read::<LoggedTree<2>>(&options, SearchMode::Validated, 3000, 3);
     }
 }

@@ -5,5 +5,3 @@
 mod entries;
 mod fbr_shuttle;
 mod fbr_stopped_shuttle;
-#[path = "../../pmem/tests/support/orders.rs"]
-mod orders;

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
 use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
-use terrane_storage::crash::Controller;
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+use terrane_testkit::crash::Controller;
 
 pub type Tree = FbrTree<2, Interrupting>;
 
@@ -39,7 +40,7 @@ fn delete(tree: &Tree, entries: &[(Rect<2>, u64)]) {
 pub fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
     let mut found = Vec::new();
     if is_by_distance {
-        let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated).unwrap();
+        let nearest = tree.nearest(&[0.0; 2], usize::MAX, SearchMode::Validated, |_, _| true).unwrap();
         found.extend(nearest.iter().map(|&(.., payload)| payload));
     } else {
         let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();

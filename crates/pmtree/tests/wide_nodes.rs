@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::interrupting::{At, Stopped, go_on_to, interrupt};
 use crate::support::{BOTH, FORMS, options, random, rect};
 use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{Census, Options, Rebalancing, Rect, SearchMode};
+use terrane_pmem::interrupting::{At, Stopped, go_on_to, interrupt};
+use terrane_pmtree::fbr::{Options, Rebalancing, SearchMode};
+use terrane_pmtree::{Census, Rect};
 use terrane_storage::Storage;
-use terrane_storage::crash::{Budget, Controller, Event, Image, NameOrder, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 const COMMIT: At = At::Fence("fbr.log.commit");
 const CLEAR: At = At::Fence("fbr.log.clear");

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, mpsc};
 
-use crate::interrupting::{At, Stopped};
 use crate::support::{random, rect};
 use crate::unnoticed::{Operation, Tree, all_options, operate, search, seeds, tree, waits};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use terrane_pmtree::{Options, Rect};
+use terrane_pmem::interrupting::{At, Stopped};
+use terrane_pmtree::Rect;
+use terrane_pmtree::fbr::Options;
 
 /// Enough for three levels, so that inner nodes have siblings.
 const ENTRIES: u64 = 24;

@@ -1,7 +1,6 @@
-//! Geometries as records hold them: ISO well-known binary, little-endian, Z
-//! and M kept, without SRID. `parse_wkb` turns what arrives into that form and
-//! is the only way in; every other function takes bytes in that form, checks
-//! them again, and answers damaged ones with an error.
+//! Geometries in their stored form: ISO well-known binary, little-endian, with Z and M, without
+//! SRID. `parse_wkb` converts input to that form and is the only way in. Every other function takes
+//! bytes in stored form, checks them again, and returns an error for damaged ones.
 //!
 //! Predicates treat edges as straight in the coordinates. In `lonlat`,
 //! distances treat them as great-circle arcs.

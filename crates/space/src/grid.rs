@@ -1,10 +1,10 @@
-//! Static grid hierarchies (the SHB-tree and SIF of the LSM paper, sections
-//! 4.2.2 and 4.2.3): k levels, each of which divides a cell of the level above
-//! into 2^n by 2^n cells, where n may differ from level to level (section 5.3.2).
+//! Static grid hierarchies (the SHB-tree and SIF of the LSM paper, sections 4.2.2 and 4.2.3). Of k
+//! levels, each divides a cell of the level above into 2^n by 2^n cells. n may differ from level to
+//! level (section 5.3.2).
 //!
-//! A cell number is the curve value of the cell's first lowest-level cell,
-//! followed by the level. The descendants of a cell, and the cell itself, are
-//! therefore one contiguous range of numbers; ancestors are outside of it.
+//! A cell number is the curve value of the cell's first lowest-level cell, followed by the level.
+//! The numbers of a cell and its descendants are therefore one contiguous range, without the cell's
+//! ancestors.
 
 use crate::hilbert::{self, GridRect};
 use crate::{Point, Rect};
@@ -18,13 +18,13 @@ const LEVEL_BITS: u32 = 8;
 /// Most bits of all levels together, and most levels.
 pub const ORDER_BITS_MAX: u32 = 28;
 
-/// Where the level begins in a token.
+/// Position of the level in a token.
 const TOKEN_LEVEL_SHIFT: u32 = 2 * ORDER_BITS_MAX;
 
-/// Most bits a level: one level of a cover is at most 2^16 cells of one parent.
+/// Most bits of a level: one level of a cover is at most 2^16 cells of one parent.
 pub const LEVEL_BITS_MAX: u32 = 8;
 
-/// A cell number; ordered along the curve, then by level.
+/// A cell number. Numbers are ordered along the curve, then by level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell(u64);
 
@@ -57,12 +57,13 @@ pub struct CellRange {
     pub last: u64,
 }
 
-/// Why a grid cannot be made.
+/// Why a grid cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum GridError {
     /// The hierarchy has no level, a level without bits, or more bits than a number holds.
     #[error(
-        "a grid of {levels} levels with {bits} bits in all is not possible: at least 1 level, 1 to {LEVEL_BITS_MAX} bits a level, and at most {ORDER_BITS_MAX} in all"
+        "a grid of {levels} levels with {bits} bits in all is not possible: it needs at least 1 level, 1 to \
+         {LEVEL_BITS_MAX} bits per level, and at most {ORDER_BITS_MAX} in all"
     )]
     Shape {
         /// Number of levels.
@@ -78,19 +79,19 @@ pub enum GridError {
     },
 }
 
-/// What is wrong with a domain, and what to do.
+/// What is wrong with a domain, and the remedy.
 fn fault(domain: &Rect) -> &'static str {
     let is_beyond = |length: f64| length == f64::INFINITY;
     match domain.is_finite() && (is_beyond(domain.x1 - domain.x0) || is_beyond(domain.y1 - domain.y0)) {
-        true => "is wider or higher than a number can tell; give a smaller one",
+        true => "is wider or higher than float64 can hold; give a smaller one",
         false => "must be finite and have a width and a height",
     }
 }
 
 /// A grid hierarchy over a domain, fixed when an index is created.
 ///
-/// Positions outside of the domain belong to its outermost cells, so answers
-/// stay right when data leaves the domain; only selectivity is lost there.
+/// Positions outside of the domain belong to its outermost cells. Results therefore stay right when
+/// data leave the domain; only selectivity suffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
     domain: Rect,
@@ -104,7 +105,7 @@ pub struct Grid {
 struct Square {
     x: u32,
     y: u32,
-    /// Levels from the domain down: the domain itself is at 0, a cell at its level + 1.
+    /// Number of levels below the domain: the domain itself is at 0, a cell at its level + 1.
     depth: u32,
 }
 
@@ -116,11 +117,11 @@ impl Square {
 type Span = GridRect;
 
 impl Grid {
-    /// A grid over `domain` with a level for each of `bits`, which divides a cell of the level above into
-    /// 2^bits a side.
+    /// A grid over `domain` with a level for each of `bits`. A level divides a cell of the level
+    /// above into 2^bits cells per side.
     ///
     /// # Errors
-    /// A shape whose cells cannot be numbered, or a domain without extent.
+    /// When the cells of the hierarchy cannot be numbered, or the domain has no extent.
     pub fn new(domain: Rect, bits: &[u32]) -> Result<Self, GridError> {
         let order: u64 = bits.iter().copied().map(u64::from).sum();
         let fits = (1..=u64::from(ORDER_BITS_MAX)).contains(&order);
@@ -132,7 +133,7 @@ impl Grid {
         if !domain.is_finite() || !has_extent(width) || !has_extent(height) {
             return Err(GridError::Domain { domain });
         }
-        // Every level has a bit, so there are no more of them than places.
+        // Every level has a bit, so there are no more levels than bits.
         let mut below = [0; ORDER_BITS_MAX as usize + 1];
         below[0] = order as u8;
         for (level, bits) in bits.iter().enumerate() {
@@ -166,7 +167,7 @@ impl Grid {
         differing >> (2 * self.bits_below(cell.level().saturating_add(1))) == 0
     }
 
-    /// The number of a cell among those of its level, with the level in front: a key for look-ups
+    /// The number of a cell among those of its level, with the level in front: a key for searches
     /// of single cells. The tokens of a level ascend along the curve, without gaps.
     #[inline]
     pub fn token(&self, cell: Cell) -> u64 {
@@ -189,12 +190,12 @@ impl Grid {
         }
     }
 
-    /// The cells that stand for `rect`, in the order of their numbers: the
-    /// coarsest that it covers, and lowest-level ones along its boundary.
+    /// The cells that cover `rect`, in the order of their numbers: the coarsest inside it, and
+    /// lowest-level ones along its boundary.
     ///
-    /// A cell counts as covered when the rectangle meets all its lowest-level
-    /// cells. Below the coarsest level, no level is divided that would bring
-    /// the number above `cells_max`: partly covered cells stand in for it.
+    /// A cell counts as covered if the rectangle meets all its lowest-level cells. Below the
+    /// coarsest level, no level is divided that would bring the number above `cells_max`; partly
+    /// covered cells stand in for it.
     pub fn cover(&self, rect: Rect, cells_max: usize) -> Vec<Cell> {
         let mut covered = Vec::new();
         if rect.is_empty() {
@@ -224,8 +225,9 @@ impl Grid {
         covered
     }
 
-    /// Ranges of numbers that hold every lowest-level cell that meets `rect` (an index of points
-    /// stores only those): exactly these if `ranges_max` ranges are enough for it, else some cells around.
+    /// Ranges of numbers that hold every lowest-level cell that meets `rect`, for an index of
+    /// points, which stores only those cells. The ranges hold exactly these cells if `ranges_max`
+    /// ranges suffice, else some others too.
     pub fn ranges(&self, rect: Rect, ranges_max: usize) -> Vec<CellRange> {
         if rect.is_empty() {
             return Vec::new();
@@ -237,7 +239,7 @@ impl Grid {
     }
 
     /// [`ranges`](Self::ranges) plus the cells above them, for an index that stores the covers of
-    /// objects: an object may be filed under a cell that is larger than the window.
+    /// objects. An object may be stored under a cell that is larger than the window.
     pub fn ranges_with_ancestors(&self, rect: Rect, ranges_max: usize) -> Vec<CellRange> {
         let mut ranges = self.ranges(rect, ranges_max);
         for index in 0..ranges.len() {
@@ -295,7 +297,7 @@ impl Grid {
     /// The cell of a square below the domain.
     fn cell(&self, square: Square) -> Cell {
         let below = self.bits_below(square.depth);
-        // The value on a shorter curve is the front of the one on the longest.
+        // The value on a shorter curve is a prefix of the value on the longest.
         let unused = hilbert::ORDER_BITS - (self.order() - below);
         let value = hilbert::value(square.x << unused, square.y << unused) >> (2 * unused);
         Cell((value << (2 * below) << LEVEL_BITS) | u64::from(square.depth - 1))

@@ -1,10 +1,9 @@
 //! The Hilbert curve over a grid of 2^32 by 2^32 cells.
 //!
-//! A curve value is read from its most significant pair of bits downwards:
-//! every prefix of 2k bits names a square of the k-th order, so the cells of a
-//! square are one contiguous range of values. The orientation inside a square
-//! is one of four states, which the tables below step through four bits of
-//! each coordinate at a time (the state diagram of the LSM paper, section 4.2.1).
+//! A curve value is read from its most significant pair of bits downwards. Every prefix of 2k bits
+//! names a square of the k-th order, so the cells of a square are one contiguous range of values.
+//! The orientation inside a square is one of four states. The tables step through the states with
+//! four bits of each coordinate at a time (the state diagram of the LSM paper, section 4.2.1).
 
 mod table;
 mod window;
@@ -81,7 +80,7 @@ pub fn coordinates(value: u64) -> (u32, u32) {
     (x, y)
 }
 
-/// [`value`] on a curve of `order` bits a coordinate, of which higher bits are ignored.
+/// [`value`] on a curve of `order` bits per coordinate; higher bits are ignored.
 ///
 /// The square of `2^k` by `2^k` cells around a cell has the value of its
 /// coordinates shifted right by k, on the curve of `order - k` bits.
@@ -107,8 +106,8 @@ pub fn coordinates_of_order(value: u64, order: u32) -> (u32, u32) {
     (x, y)
 }
 
-/// Which of two cells comes first on the curve, found at the first four bits in
-/// which they differ (the relative comparison of the DHB-tree).
+/// Which of two cells comes first on the curve, decided at the first four bits in which they differ
+/// (the relative comparison of the DHB-tree).
 #[inline]
 pub fn compare(a: GridPoint, b: GridPoint) -> Ordering {
     let differing = (a.x ^ b.x) | (a.y ^ b.y);
@@ -131,10 +130,9 @@ pub fn compare(a: GridPoint, b: GridPoint) -> Ordering {
 
 /// The grid cell of a position; monotone in each coordinate.
 ///
-/// `lonlat` divides the globe evenly (a cell is under a centimetre). `planar`
-/// takes the upper half of [`ordered_bits`]: that order needs no domain, so it
-/// stays the same whatever units and extent the data turns out to have, at
-/// the price of cells that grow with the magnitude (2^-20 of it).
+/// `lonlat` divides the globe evenly, with cells under a centimetre. `planar` takes the upper half
+/// of [`ordered_bits`]. That order needs no domain, so it stays the same for any units and extent.
+/// In return, cells grow with the magnitude of the coordinate (2^-20 of it).
 #[inline]
 pub fn grid_point(system: CoordinateSystem, point: Point) -> GridPoint {
     GridPoint { x: grid_coordinate(system, point.x, 180.0), y: grid_coordinate(system, point.y, 90.0) }

@@ -1,6 +1,5 @@
-//! Geometry of the Terrane spatial store: rectangles, coordinate systems, the
-//! Hilbert curve, grid cells, great-circle distances, and the geometries that
-//! records hold (well-known binary) with their exact predicates.
+//! Geometry of the Terrane spatial store: rectangles, coordinate systems, the Hilbert curve, grid
+//! cells, great-circle distances, and geometries in well-known binary with exact predicates.
 //!
 //! Nothing here does I/O, keeps state or panics on input. Longitude comes
 //! before latitude, always.

@@ -24,14 +24,14 @@ impl Point {
         self.x.is_finite() && self.y.is_finite()
     }
 
-    /// Euclidean distance to `other`, in the units of the coordinates. Nearly always it is rounded once, and a distance
-    /// that is a number is that number.
+    /// Euclidean distance to `other`, in the units of the coordinates. It is nearly always rounded
+    /// only once, and a distance that has an exact float is that float.
     #[inline]
     pub fn planar_distance(self, other: Point) -> f64 {
         let (dx, dy) = (TwoFloat::new_sub(self.x, other.x), TwoFloat::new_sub(self.y, other.y));
         let (x, y) = (TwoFloat::new_mul(dx.hi(), dx.hi()), TwoFloat::new_mul(dy.hi(), dy.hi()));
         let square = TwoFloat::new_add(x.hi(), y.hi());
-        // Beyond it, squares lose digits.
+        // Beyond this, squares lose digits.
         if !(1e-280..1e300).contains(&square.hi()) {
             return dx.hi().hypot(dy.hi());
         }

@@ -1,8 +1,8 @@
 //! Closed axis-parallel rectangles, in double and in outward-rounded single
 //! precision, and the order-preserving map from doubles to integers.
 //!
-//! Every predicate counts shared boundaries as contact. `Rect::EMPTY` is the
-//! neutral element of `union` and intersects nothing.
+//! In every predicate, a shared boundary counts as contact. `Rect::EMPTY` is the neutral element of
+//! `union` and intersects nothing.
 
 use crate::Point;
 
@@ -35,7 +35,7 @@ impl Rect {
         Self::new(point.x, point.y, point.x, point.y)
     }
 
-    /// The smallest rectangle that holds both corners, in whatever order.
+    /// The smallest rectangle that holds both corners, in any order.
     #[inline]
     pub fn from_corners(a: Point, b: Point) -> Self {
         Self::new(a.x.min(b.x), a.y.min(b.y), a.x.max(b.x), a.y.max(b.y))
@@ -115,10 +115,10 @@ impl Rect {
         Point::new(self.x0 * 0.5 + self.x1 * 0.5, self.y0 * 0.5 + self.y1 * 0.5)
     }
 
-    /// By how much the area grows when `other` is taken in; never NaN.
+    /// By how much the area grows if `other` is included; never NaN.
     ///
-    /// Zero does not mean that `other` is inside: collinear points enlarge the
-    /// rectangle but not its area. Break ties by the margin of the union.
+    /// Zero does not mean that `other` is inside: collinear points enlarge the rectangle but not
+    /// its area. Break ties by the margin of the union.
     #[inline]
     pub fn enlargement(&self, other: &Rect) -> f64 {
         let union = self.union(other);
@@ -141,7 +141,7 @@ impl Rect {
     }
 }
 
-/// A rectangle in single precision that holds the rectangle it was made from.
+/// A rectangle in single precision that holds the one it was made from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RectF32 {
     /// Smallest x.

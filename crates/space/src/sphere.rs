@@ -1,9 +1,9 @@
 //! Great-circle distances on a sphere, and the longitude/latitude boxes that
 //! enclose caps and arcs.
 //!
-//! Points are in degrees, longitude first; distances are in metres. Boxes
-//! enclose and box distances bound from below, float error included, so an
-//! index that prunes with them never loses an answer.
+//! Points are in degrees, longitude first; distances are in metres. Boxes enclose and box distances
+//! bound from below, including rounding errors. An index that prunes with them therefore never
+//! loses a result.
 
 mod angle;
 mod arc;

@@ -1,15 +1,14 @@
-//! Coordinate systems: which coordinates a dataset takes, and which rectangles
-//! a query window stands for.
+//! Coordinate systems: which coordinates a dataset accepts, and which rectangles a query window
+//! stands for.
 //!
-//! In `lonlat`, -180 and 180 are one meridian. Stored coordinates keep their
-//! sign; windows are widened so that a window that touches the meridian
-//! matches points on it under both signs.
+//! In `lonlat`, -180 and 180 are one meridian. Stored coordinates keep their sign. A window that
+//! touches the meridian is widened, so that it matches points on it under both signs.
 
 use std::ops::Deref;
 
 use crate::{Point, Rect};
 
-/// What the coordinates of a dataset mean.
+/// The meaning of the coordinates of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CoordinateSystem {
     /// WGS 84 degrees, longitude first; distances are great-circle metres.
@@ -19,8 +18,8 @@ pub enum CoordinateSystem {
 }
 
 /// Coordinates of lines, areas and collections lie between this and its negative, so that the
-/// products of the exact predicates stay within the numbers. Single points may lie beyond: they
-/// are compared, not multiplied.
+/// products of the exact predicates do not overflow. Single points may lie beyond: they are only
+/// compared.
 pub const EXACT_COORDINATE_MAX: f64 = 1e150;
 
 /// Why a position was refused.
@@ -29,17 +28,17 @@ pub enum CoordinateError {
     /// A coordinate is NaN or infinite.
     #[error("coordinate {axis} is {value}: coordinates must be finite numbers")]
     NotFinite {
-        /// Which coordinate, `x` or `y`.
+        /// The coordinate, `x` or `y`.
         axis: char,
         /// Its value.
         value: f64,
     },
-    /// The coordinate is beyond what predicates decide exactly.
+    /// The coordinate is beyond the range in which predicates are exact.
     #[error(
         "coordinate {axis} is {value:e}: beyond -{EXACT_COORDINATE_MAX:e} to {EXACT_COORDINATE_MAX:e} only single points can be compared exactly, so scale the data"
     )]
     TooLarge {
-        /// Which coordinate, `x` or `y`.
+        /// The coordinate, `x` or `y`.
         axis: char,
         /// Its value.
         value: f64,
@@ -61,16 +60,14 @@ pub enum CoordinateError {
         longitude: f64,
         /// The refused latitude.
         latitude: f64,
-        /// Whether the two would be in range the other way round.
+        /// Whether the two would be in range if they were swapped.
         likely_swapped: bool,
     },
 }
 
 fn longitude_hint(longitude: f64) -> &'static str {
     match (180.0..=360.0).contains(&longitude) {
-        true => {
-            "where longitudes are counted from 0 to 360, --wrap-longitudes turns them back; planar data needs a planar dataset"
-        }
+        true => "if longitudes are counted from 0 to 360, use --wrap-longitudes; planar data needs a planar dataset",
         false => "longitude comes first, and planar data needs a planar dataset",
     }
 }
@@ -79,10 +76,10 @@ fn swap_hint(likely_swapped: bool) -> &'static str {
     if likely_swapped { "did you swap latitude and longitude?" } else { "planar data needs a planar dataset" }
 }
 
-/// Accepts finite positions, in `lonlat` only those on the globe.
+/// Accepts finite positions; in `lonlat`, only those on the globe.
 ///
 /// # Errors
-/// Names the coordinate, its value and what to do.
+/// Names the coordinate, its value and the remedy.
 #[inline]
 pub fn check_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(), CoordinateError> {
     let accepted = match system {
@@ -92,10 +89,10 @@ pub fn check_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(),
     if accepted { Ok(()) } else { Err(refusal(x, y)) }
 }
 
-/// As [`check_coordinates`], and within [`EXACT_COORDINATE_MAX`].
+/// Like [`check_coordinates`], but also within [`EXACT_COORDINATE_MAX`].
 ///
 /// # Errors
-/// Names the coordinate, its value and what to do.
+/// Names the coordinate, its value and the remedy.
 #[inline]
 pub fn check_exact_coordinates(system: CoordinateSystem, x: f64, y: f64) -> Result<(), CoordinateError> {
     check_coordinates(system, x, y)?;
@@ -130,7 +127,7 @@ pub enum WindowError {
     /// A side is NaN.
     #[error("side {side} of the window is not a number")]
     NotANumber {
-        /// Which side: `x0`, `y0`, `x1` or `y1`.
+        /// The side: `x0`, `y0`, `x1` or `y1`.
         side: &'static str,
     },
     /// The lower side is above the upper one.
@@ -205,12 +202,12 @@ impl Deref for Windows {
 
 /// The rectangles of the window from (`x0`, `y0`) to (`x1`, `y1`).
 ///
-/// In `lonlat`, `x0 > x1` crosses the antimeridian and gives two rectangles,
-/// and a window that touches one of -180 and 180 gets a sliver at the other.
-/// Planar windows may be infinite.
+/// In `lonlat`, `x0 > x1` crosses the antimeridian and gives two rectangles. A window that touches
+/// one of -180 and 180 gets a sliver at the other. Planar windows may be infinite.
 ///
 /// # Errors
-/// NaN, upside-down windows, reversed planar windows, corners off the globe.
+/// When a side is NaN, the window is upside down, a planar window is reversed, or a corner is off
+/// the globe.
 pub fn windows(system: CoordinateSystem, x0: f64, y0: f64, x1: f64, y1: f64) -> Result<Windows, WindowError> {
     for (side, value) in [("x0", x0), ("y0", y0), ("x1", x1), ("y1", y1)] {
         if value.is_nan() {

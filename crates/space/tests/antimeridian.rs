@@ -1,4 +1,4 @@
-//! Geometries that run on beyond 180 degrees, cut there.
+//! Geometries that continue beyond 180 degrees are cut there.
 
 use geo::{Area, Euclidean, Length};
 use geo_types::{Coord, Geometry, GeometryCollection, LineString, MultiPoint, Polygon};
@@ -55,7 +55,7 @@ fn what_cannot_be_cut_soundly_is_refused() {
     for text in [
         "POLYGON ((175 0, 185 0, 185 9, 175 9, 175 0), (100 1, 101 1, 101 2, 100 1))",
         "POLYGON ((175 0, 184 9, 184 0, 175 9, 175 0))",
-        // Valid nowhere but on paper: it overlaps itself.
+        // Valid only on paper: on the globe it overlaps itself.
         "POLYGON ((-40 -80, 330 -80, 330 80, -40 80, -40 -80))",
         // It touches itself, before it is cut.
         "POLYGON ((175 0, 185 0, 185 9, 178 0, 175 9, 175 0))",
@@ -71,7 +71,7 @@ fn polygons_round_the_earth_have_no_seam() {
         let found = cut(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let geometry = to_geo(&from_wkt(&found).unwrap()).unwrap();
         assert_eq!(check_valid(&geometry), Ok(()), "{found}");
-        // Nothing begins or ends where the map did.
+        // Nothing begins or ends at the edge of the map.
         let query = QueryGeometry::new(&from_wkt(&found).unwrap(), CoordinateSystem::LonLat).unwrap();
         assert!(query.within_point(Point::new(-30.0, 5.0)), "{found}");
         assert!(query.intersects_point(Point::new(180.0, 5.0)), "{found}");
@@ -83,7 +83,7 @@ fn polygons_round_the_earth_have_no_seam() {
         "POLYGON ((-30.0000000001 -80, 330.0000000002 -80, 330.0000000002 80, -30.0000000001 80, -30.0000000001 -80))",
     );
     assert_eq!(rounded, 360.0 * 160.0);
-    // What stands on one side of the seam only stays.
+    // A vertex on one side of the seam only stays.
     assert_eq!(area("POLYGON ((-30 -10, 330 -20, 330 10, -30 20, -30 -10))"), 360.0 * 30.0);
     let hole = "(170 -10, 190 -10, 190 -20, 170 -20, 170 -10)";
     assert_eq!(area(&format!("POLYGON ((-30 -80, 330 -80, 330 80, -30 80, -30 -80), {hole})")), 360.0 * 160.0 - 200.0);
@@ -165,7 +165,8 @@ fn cut_lines_keep_their_length() {
     }
 }
 
-/// A part of a query that meets the antimeridian at multiples of a half only, where nothing is rounded.
+/// Part of a query that meets the antimeridian only at multiples of a half, where nothing is
+/// rounded.
 fn part_near_180(random: &mut SmallRng) -> Geometry<f64> {
     let corner = |random: &mut SmallRng| Coord {
         x: 180.0 + 2.0 * f64::from(random.random_range(-1..=1)),
@@ -174,7 +175,7 @@ fn part_near_180(random: &mut SmallRng) -> Geometry<f64> {
     loop {
         let path = |random: &mut SmallRng, count| LineString((0..count).map(|_| corner(random)).collect());
         let candidate = match random.random_range(0..8) {
-            // Points have one name each from the beginning.
+            // Points have only one representation from the beginning.
             0 => path(random, 2)
                 .0
                 .iter()

@@ -1,4 +1,5 @@
-//! How far geometries are apart, and the windows in which what is near lies, against scans and sampling.
+//! Distances between geometries, and the windows of their neighbourhoods, against scans and
+//! sampling.
 
 use proptest::prelude::*;
 use terrane_space::geometry::*;
@@ -70,7 +71,7 @@ proptest! {
             } else {
                 prop_assert!((found - wanted).abs() <= 1e-9 * wanted.max(1.0), "{} instead of {}", found, wanted);
             }
-            // The bound is closed, and what is beyond it is not found.
+            // The bound is inclusive, and nothing beyond it is found.
             prop_assert_eq!(first.distance_at_most(&second, found), Some(found));
             prop_assert_eq!(second.distance_at_most(&first, found), Some(found));
             if found > 0.0 {
@@ -137,10 +138,10 @@ fn arcs_cross_inside_of_both_and_nowhere_else() {
     assert!(cross((0.0, 89.0), (180.0, 89.0), (90.0, 89.0), (-90.0, 89.0)));
     // Arcs bulge over their parallel, where straight edges would not meet.
     assert!(cross((-40.0, 60.0), (40.0, 60.0), (0.0, 62.0), (0.0, 80.0)));
-    // The places where their circles cross are on the other side, or outside of one.
+    // The crossings of their circles are on the other side, or outside of one.
     assert!(!cross((-1.0, -1.0), (1.0, 1.0), (179.0, 1.0), (-179.0, -1.0)));
     assert!(!cross((-1.0, -1.0), (1.0, 1.0), (2.0, 1.0), (4.0, -1.0)));
-    // On one meridian, one after the other or over each other.
+    // On one meridian, one after the other or overlapping.
     assert!(!cross((180.0, 10.0), (180.0, 12.0), (-180.0, 14.0), (180.0, 15.0)));
     assert!(!cross((33.3, 10.0), (33.3, 12.0), (33.3, 11.0), (33.3, 15.0)));
     assert!(!cross((0.0, 0.0), (1.0, 1.0), (1.0, 1.0), (2.0, 0.0)));
@@ -177,7 +178,7 @@ fn edges_of_every_kind_of_geometry_are_measured() {
     let nothing = edges(CoordinateSystem::Planar, "POLYGON EMPTY");
     assert_eq!(edges(CoordinateSystem::Planar, "POINT(0 0)").distance_at_most(&nothing, f64::INFINITY), None);
     assert!(reach(&from_wkt("POLYGON EMPTY").unwrap(), CoordinateSystem::LonLat, 1.0).unwrap().is_empty());
-    // As a point from an arc.
+    // Like a point from an arc.
     let found = edges(CoordinateSystem::LonLat, "LINESTRING(0 50,30 50)")
         .distance_at_most(&edges(CoordinateSystem::LonLat, "POINT(15 53)"), f64::INFINITY);
     assert_eq!(found, Some(distance_to_arc_m(Point::new(15.0, 53.0), Point::new(0.0, 50.0), Point::new(30.0, 50.0))));

@@ -30,7 +30,7 @@ fn planar_distances_are_euclidean() {
     }
 }
 
-/// A record that lies on a circle is within it.
+/// A record on the circle is within it.
 #[test]
 fn planar_distances_that_are_numbers_are_those() {
     for (x, y, text, expected) in [
@@ -47,12 +47,12 @@ fn planar_distances_that_are_numbers_are_those() {
     ] {
         assert_eq!(measure(CoordinateSystem::Planar, x, y, text), Some(expected), "{x} {y} {text}");
     }
-    // Of points as well, whose squares have more digits than numbers.
+    // Between points as well, whose squares have more digits than floats.
     for steps in [1, 100_000_001, (1_i64 << 45) + 1] {
         let text = format!("POINT ({} {})", 3 * steps, 4 * steps + 7);
         assert_eq!(measure(CoordinateSystem::Planar, 0.0, 7.0, &text), Some((5 * steps) as f64), "{text}");
     }
-    // From a place along a line of three to four, so many steps to its side.
+    // From a place along a line with the slope of three to four, `aside` steps to its side.
     for (length, along, aside) in [(1, 0, 1), (2, 1, 77), (1 << 40, 12_345, 3), (1 << 44, (1 << 44) - 1, 1 << 20)] {
         let steps = |(x, y): (i64, i64), count: i64| ((x * count) as f64, (y * count) as f64);
         let ((x, y), (to_x, to_y)) = (steps((-4, 3), aside), steps((3, 4), length));
@@ -63,8 +63,8 @@ fn planar_distances_that_are_numbers_are_those() {
     }
 }
 
-/// A power of two changes no digit of the positions, so none of the distance either, down to where
-/// numbers lose digits themselves.
+/// A power of two changes no digit of the positions, so none of the distance either, down to
+/// subnormal numbers.
 #[test]
 fn planar_distances_keep_their_digits_at_every_scale() {
     for (x, y, path) in [
@@ -130,7 +130,7 @@ fn position() -> impl Strategy<Value = Point> {
     (-180.0..=180.0f64, -90.0..=90.0f64).prop_map(|(x, y)| Point::new(x, y))
 }
 
-/// Whether the root of a fraction lies between the neighbours of a number.
+/// Whether the root of a fraction lies between the neighbours of a float.
 fn is_nearly_root(found: f64, numerator: &BigInt, denominator: &BigInt) -> bool {
     let square_by_denominator = |number: f64| {
         let (mantissa, exponent) =
@@ -145,7 +145,8 @@ fn is_nearly_root(found: f64, numerator: &BigInt, denominator: &BigInt) -> bool 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Against fractions of integers, also of points next to lines that are a billion times as long.
+    /// Against fractions of integers, also for points next to lines that are a billion times as
+    /// long.
     #[test]
     fn planar_distances_to_segments_have_all_digits(
         [ax, ay, bx, by, px, py] in prop::array::uniform6(prop_oneof![-99i64..99, -(1i64 << 30)..1 << 30]),
@@ -181,7 +182,7 @@ proptest! {
         prop_assert!((found - expected).abs() <= 1e-6 * expected.max(1.0), "{found} instead of {expected}");
         let vertices = path.iter().map(|p| distance_m(from, *p)).fold(f64::INFINITY, f64::min);
         prop_assert!(found <= vertices);
-        // An index that goes by boxes never comes too late.
+        // The box distance never exceeds the distance, so an index never prunes a result.
         let rect = summarise(&bytes, CoordinateSystem::LonLat).unwrap().index_rect;
         prop_assert!(distance_to_rect_m(from, rect) <= found + 1e-6);
     }

@@ -1,4 +1,4 @@
-//! GeoJSON geometries: both ways, and refusals that name the path.
+//! GeoJSON geometries: reading, writing, and errors that name the path.
 
 use serde_json::{Value, json};
 use terrane_space::geometry::{from_geojson, from_wkt, to_geojson, to_wkt};
@@ -29,7 +29,7 @@ fn all_kinds_go_both_ways() {
         let value = to_geojson(&bytes).unwrap();
         assert_eq!(from_geojson(&value).unwrap(), bytes, "{text} as {value}");
         if !text.contains("POINT EMPTY") {
-            // Another reader takes it too.
+            // Another reader accepts it too.
             let parsed = serde_json::from_value::<geojson::Geometry>(value.clone());
             assert!(parsed.is_ok(), "{value}: {parsed:?}");
         }

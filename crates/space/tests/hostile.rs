@@ -1,12 +1,12 @@
-//! Random and damaged input: answers or errors, never a panic, and what is
-//! accepted stays the same when it is read again.
+//! Random and damaged input: results or errors, never a panic. Accepted input stays the same when
+//! it is read again.
 
 use proptest::prelude::*;
 use serde_json::Value;
 use terrane_space::geometry::*;
 use terrane_space::{CoordinateSystem, Point};
 
-/// Everything that takes stored bytes, on bytes that may be damaged.
+/// Every function on stored bytes, called on bytes that may be damaged.
 fn use_everywhere(bytes: &[u8]) {
     let _ = as_point(bytes);
     let _ = to_geo(bytes);

@@ -1,5 +1,5 @@
-//! Public test vectors of topological predicates, read from `cases/predicates.jsonl`
-//! beside the folder that `TERRANE_DATA` names; skipped with a message without it.
+//! Public test vectors of topological predicates, from `cases/predicates.jsonl` beside the folder
+//! that `TERRANE_DATA` names. Without it, the tests are skipped with a message.
 
 use std::path::PathBuf;
 
@@ -33,15 +33,15 @@ fn answer(op: &str, pattern: &str, matrix: &IntersectionMatrix) -> bool {
     }
 }
 
-/// Vectors on which the matrix of `geo` deviates: it rounds the place where a
-/// line crosses itself, and has no answer for a closed multi-line and nothing.
-/// Prepared queries are right on the first.
+/// Vectors on which the matrix of `geo` deviates. It rounds the place where a line crosses itself,
+/// and has no answer for a closed multi-line and an empty geometry. Prepared queries are right on
+/// the first.
 const MATRIX_DEVIATIONS: [(&str, &str); 2] = [
     ("contains", "L/L - Line A contains Line B. Fails due to imprecision"),
     ("relate", "LA - closed multiline / empty polygon"),
 ];
 
-/// What a prepared query answers, where it offers the predicate.
+/// The answer of a prepared query, for the predicates that it has.
 fn prepared_answer(op: &str, a: &[u8], b: &[u8]) -> Option<bool> {
     let query = |bytes: &[u8]| QueryGeometry::new(bytes, CoordinateSystem::Planar).unwrap();
     Some(match op {

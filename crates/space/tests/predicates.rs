@@ -1,5 +1,5 @@
-//! Prepared queries against the DE-9IM matrix, on random geometries of a small
-//! grid, where contacts, shared edges and nested parts are common.
+//! Prepared queries against the DE-9IM matrix, on random geometries of a small grid. Contacts,
+//! shared edges and nested parts are common there.
 
 use crate::relate::relate;
 use geo_types::{

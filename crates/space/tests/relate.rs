@@ -1,5 +1,5 @@
-//! The DE-9IM matrix of `geo`, with which the predicates are compared. It rounds where edges cross, and does not
-//! unite the parts of collections.
+//! The DE-9IM matrix of `geo`, the reference of the predicates. It rounds crossings of edges, and
+//! does not unite the parts of collections.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,9 +7,9 @@ pub use geo::relate::IntersectionMatrix;
 use geo::relate::Relate;
 use geo_types::Geometry;
 
-/// The matrix of `a` and `b`; `None` where the topology graph finds itself inconsistent and panics, as on geometries
-/// that are not valid.
+/// The matrix of `a` and `b`. `None` if the topology graph finds itself inconsistent and panics, as
+/// it does on invalid geometries.
 pub fn relate(a: &Geometry<f64>, b: &Geometry<f64>) -> Option<IntersectionMatrix> {
-    // Both are only read, so nothing inconsistent can be seen afterwards.
+    // Both are only read, so no inconsistent state remains.
     catch_unwind(AssertUnwindSafe(|| a.relate(b))).ok()
 }

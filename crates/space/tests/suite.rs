@@ -1,6 +1,7 @@
 //! The tests of geometries, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! Each test program is linked with the whole crate and its dependencies. There is therefore one
+//! program, and the files are its modules.
 
 mod antimeridian;
 mod apart;

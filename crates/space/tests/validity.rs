@@ -48,8 +48,8 @@ fn contacts_in_single_points_are_valid() {
 
 #[test]
 fn a_polygon_of_many_vertices_is_checked_in_less_than_quadratic_work() {
-    // A comb whose teeth span the whole width: 200,000 edges. Comparing all
-    // pairs would take hours in a debug build.
+    // A comb whose teeth span the whole width, with 200,000 edges. Comparing all pairs would take
+    // hours in a debug build.
     let teeth = 100_000;
     let right = (0..teeth).map(|i| Coord { x: if i % 2 == 0 { 1.0 } else { 1e6 }, y: f64::from(i) });
     let mut coords: Vec<_> = right.collect();
@@ -95,7 +95,7 @@ fn the_verdict_is_that_of_geo() {
             let found = check_valid(&geometry);
             valid += usize::from(found.is_ok());
             if expected && found.is_err() && has_flat_ring(&geometry) {
-                // `geo` takes rings without area for valid.
+                // `geo` accepts rings without area as valid.
                 continue;
             }
             assert_eq!(found.is_ok(), expected, "seed {seed}: {found:?} for {geometry:?}");

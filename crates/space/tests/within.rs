@@ -1,4 +1,4 @@
-//! What is within collections, and which collections are within something.
+//! Predicates on collections: within them, and collections within others.
 
 use std::cell::Cell;
 
@@ -104,7 +104,7 @@ fn an_area_in_tiles_is_the_area() {
         let mut tiles =
             vec![rectangle(0, 0, x, y), rectangle(x, 0, 8, y), rectangle(x, y, 8, 8), rectangle(0, y, x, 8)];
         if random.random_bool(0.5) {
-            // What lies in an area changes nothing, an overlap neither.
+            // Parts in an area change nothing, and neither does an overlap.
             tiles.push(simple(&mut random));
             tiles.push(rectangle(0, 0, 8, random.random_range(1..8)));
         }
@@ -149,7 +149,7 @@ fn a_member_is_within_its_collection() {
     }
 }
 
-/// Each edge in halves, quarters and so on, in positions that are exact.
+/// Each edge in halves, quarters and so on, in exact positions.
 fn subdivided(geometry: &Geometry<f64>, halvings: u32) -> Geometry<f64> {
     let ring = |line: &LineString<f64>| {
         let mut coords = line.0.clone();
@@ -222,7 +222,7 @@ fn one_vertex_of_many_decides() {
 
 #[test]
 fn crossings_are_ordered_without_rounding() {
-    // The second area begins where the first ends, but for one part in 2^52.
+    // The second area begins where the first ends, with a gap or overlap of one part in 2^52.
     let end = 1.0;
     for (start, expected) in [(end, true), (1.0f64.next_up(), false), (1.0f64.next_down(), true)] {
         let text = format!(

@@ -1,4 +1,4 @@
-//! Well-known binary: every flavour in, one form out, and what is refused.
+//! Well-known binary: every flavour in, one form out, and errors.
 
 use terrane_space::Point;
 use terrane_space::geometry::*;

@@ -1,4 +1,4 @@
-//! Well-known text: legal variants, exact round trips, refusals with reasons.
+//! Well-known text: legal variants, exact round trips, errors with reasons.
 
 use std::str::FromStr;
 
@@ -72,7 +72,7 @@ fn faults_are_named() {
         ("POINT (1e999 2)", "must be finite"),
         ("POINT (1 2\u{0})", "closing bracket is expected"),
         ("POINT (１ 2)", "a number is expected"),
-        ("SRID=4326;POINT (1 2)", "leave out the SRID"),
+        ("SRID=4326;POINT (1 2)", "remove the SRID"),
         ("CIRCULARSTRING (0 0, 1 1, 2 0)", "found \"CIRCULARSTRING\""),
         ("LINESTRING (1 2)", "1 position"),
         ("POLYGON ((0 0, 1 0, 1 1, 0 1))", "not closed"),

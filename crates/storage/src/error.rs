@@ -1,4 +1,4 @@
-//! What a storage call was doing, to which file, and why it failed.
+//! Storage errors: the operation, the file, and the reason.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ pub enum Operation {
     Write,
     /// Asking for a file's length.
     Length,
-    /// Cutting or extending a file.
+    /// Truncating or extending a file.
     SetLength,
     /// Reserving space.
     Allocate,
@@ -40,13 +40,13 @@ pub enum Operation {
     SyncDirectory,
     /// Taking an advisory lock.
     Lock,
-    /// Giving an advisory lock back.
+    /// Releasing an advisory lock.
     Unlock,
 }
 
 impl Operation {
-    /// Whether it makes something durable. If it fails, what it was for may be lost although a
-    /// later one succeeds.
+    /// Whether it makes something durable. If it fails, data may be lost although a later call
+    /// succeeds.
     pub fn is_sync(self) -> bool {
         matches!(self, Self::Sync | Self::SyncDirectory)
     }
@@ -75,10 +75,10 @@ impl fmt::Display for Operation {
     }
 }
 
-/// A storage call that failed: what it was doing, where, and the operating system's reason.
+/// A failed storage call: the operation, the file, and the operating system's reason.
 ///
-/// The message holds all of it, so [`std::error::Error::source`] is empty and a printed
-/// chain of causes does not repeat the reason; [`StorageError::io_error`] gives it for inspection.
+/// The message includes the reason. [`std::error::Error::source`] is therefore empty, so that a
+/// printed chain of causes does not repeat it; [`StorageError::io_error`] gives it for inspection.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct StorageError(Box<Failure>);
@@ -87,7 +87,7 @@ pub struct StorageError(Box<Failure>);
 #[error("cannot {operation} {}: {cause}{}", self.place(), self.advice())]
 struct Failure {
     operation: Operation,
-    /// The directory that the name is below, where there is one.
+    /// The directory that the name is relative to, if there is one.
     root: Option<PathBuf>,
     name: String,
     offset: Option<u64>,
@@ -95,7 +95,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// What to do, where the reason does not say it.
+    /// A remedy, if the reason does not tell it.
     fn advice(&self) -> &'static str {
         match self.cause.raw_os_error().map(Errno::from_raw_os_error) {
             errno if is_too_many_files(errno) => {
@@ -127,7 +127,7 @@ fn is_too_many_files(errno: Option<Errno>) -> bool {
 }
 
 impl StorageError {
-    /// A failure of `operation` on `name`, at a byte offset where there is one.
+    /// A failure of `operation` on `name`, with a byte offset if there is one.
     pub fn new(
         operation: Operation,
         name: impl Into<String>,
@@ -137,30 +137,30 @@ impl StorageError {
         Self(Box::new(Failure { operation, root: None, name: name.into(), offset, cause: cause.into() }))
     }
 
-    /// Says which directory the name is below.
+    /// Adds the directory that the name is relative to.
     pub fn below(mut self, root: &Path) -> Self {
         self.0.root = Some(root.to_path_buf());
         self
     }
 
-    /// Says that the file is at another place now than under the name that it was opened by.
+    /// Adds that the file is not at the name any more by which it was opened.
     pub fn moved_to(mut self, place: &str) -> Self {
         self.0.root = None;
         self.0.name = place.to_owned();
         self
     }
 
-    /// Where it failed, in words: the file or directory, and the byte where there is one.
+    /// The location of the failure as text: the file or directory, and the byte if there is one.
     pub fn place(&self) -> String {
         self.0.place()
     }
 
-    /// What was being done.
+    /// The operation.
     pub fn operation(&self) -> Operation {
         self.0.operation
     }
 
-    /// Name of the file or directory below the root (`""` is the root itself).
+    /// Name of the file or directory, relative to the root (`""` is the root itself).
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -190,33 +190,33 @@ impl StorageError {
         is_too_many_files(self.0.cause.raw_os_error().map(Errno::from_raw_os_error))
     }
 
-    /// Whether the name, or a directory on the way to it, does not exist.
+    /// Whether the name, or a directory on its path, does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == io::ErrorKind::NotFound
     }
 
-    /// Whether the name is that of something else than a file, such as a directory.
+    /// Whether the name belongs to something else than a file, such as a directory.
     pub fn is_no_file(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput)
     }
 
-    /// Whether the name is taken.
+    /// Whether the name exists already.
     pub fn is_already_exists(&self) -> bool {
         self.kind() == io::ErrorKind::AlreadyExists
     }
 
-    /// Whether a read met the end of the file.
+    /// Whether a read reached the end of the file.
     pub fn is_unexpected_end(&self) -> bool {
         self.kind() == io::ErrorKind::UnexpectedEof
     }
 }
 
-/// Adds what was done, and to what, to a reason.
-pub(crate) trait Context<T> {
+/// Adds the operation and the file to a reason.
+pub trait Context<T> {
     /// Names the operation and the file.
     fn context(self, operation: Operation, name: &str, offset: Option<u64>) -> Result<T, StorageError>;
 
-    /// Names the operation and the file with the directory that it is below.
+    /// Names the operation and the file, with the directory that it is relative to.
     fn context_below(
         self,
         root: &Path,

@@ -1,17 +1,14 @@
-//! Everything Terrane asks of an operating system: files, directories, locks, clocks.
+//! The parts of an operating system that Terrane uses: files, directories, locks, clocks.
 //!
-//! All I/O of the store goes through [`Storage`] and [`File`], so that the same
-//! engine runs on a real disk ([`RealStorage`]), in memory ([`MemoryStorage`]), on
-//! storage that fails at a chosen call ([`FaultyStorage`]) and under the crash
-//! controller ([`crash`]), which cuts the power after any event and enumerates what
-//! the disk may then hold. This crate knows no file format.
+//! All I/O of the store goes through [`Storage`] and [`File`]. The same engine therefore runs on a
+//! real disk ([`RealStorage`]) and on the storage of tests: in memory, failing at a chosen call, or
+//! under a crash controller, which gets every [`event`]. This crate knows no file format.
 #![forbid(unsafe_code)]
 
-pub mod crash;
 mod error;
-mod faulty;
-mod memory;
-mod names;
+pub mod event;
+mod mapped;
+pub mod names;
 mod read_only;
 mod real;
 mod root;
@@ -22,9 +19,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-pub use error::{Operation, StorageError};
-pub use faulty::{Call, Fault, FaultPlan, FaultyStorage};
-pub use memory::{MappedMemory, MemoryStorage, Reads, Touched, WordsRead};
+pub use error::{Context, Operation, StorageError};
+pub use mapped::MappedMemory;
 pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
 
@@ -45,37 +41,38 @@ pub enum OpenMode {
 /// Kind of an advisory lock that belongs to an open file and ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Several holders at once, as long as nobody holds it exclusively.
+    /// Shared: several holders at once, while nobody holds it exclusively.
     Shared,
-    /// One holder.
+    /// Exclusive: one holder.
     Exclusive,
 }
 
 /// A directory tree: the store's root. Names are relative to it, with `/` between parts.
 ///
-/// Durability is what POSIX promises and no more: file contents are durable after
-/// [`File::sync_data`], a created, renamed or removed name after [`Storage::sync_directory`]
-/// of its directory (`""` is the root). That holds for directories too: the name of a created
-/// one is durable after a sync of the directory above it. Only files are renamed and removed.
+/// Durability is that of POSIX and no more. File contents are durable after [`File::sync_data`]. A
+/// created, renamed or removed name is durable after [`Storage::sync_directory`] of its directory
+/// (`""` is the root). The same holds for the names of directories. Only files are renamed and
+/// removed.
 pub trait Storage: Send + Sync + Debug {
     /// Opens or creates a file.
     fn open(&self, name: &str, mode: OpenMode) -> Result<Arc<dyn File>>;
     /// Whether a file or directory of this name exists.
     fn exists(&self, name: &str) -> Result<bool>;
-    /// Atomically gives `from` the name `to`, replacing what had it. A link that leads nowhere is not replaced: somebody means
-    /// another place by it, which may be back later.
+    /// Atomically renames `from` to `to`, replacing the file of that name. A link without a target
+    /// is not replaced: it stands for another place, which may be back later.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
-    /// Gives `from` a name that nothing has: else it is an error ([`StorageError::is_already_exists`]), and nothing changes. Atomically,
-    /// but on file systems that cannot do that; there, what takes the name in between is replaced.
+    /// Renames `from` to a name that does not exist. If it exists, this is an error
+    /// ([`StorageError::is_already_exists`]), and nothing changes. The call is atomic if the file
+    /// system supports that. On others, a file that takes the name in between is replaced.
     fn rename_new(&self, from: &str, to: &str) -> Result<()>;
     /// Removes a file's name; open handles stay readable.
     fn remove(&self, name: &str) -> Result<()>;
-    /// Creates a directory and its missing parents (no error if it is there).
+    /// Creates a directory and its missing parents. If it exists, this is no error.
     fn create_directory(&self, name: &str) -> Result<()>;
     /// Names of the files (not directories) directly inside a directory, sorted, without the
     /// directory's own name.
     fn list(&self, directory: &str) -> Result<Vec<String>>;
-    /// Names of the directories directly inside a directory, as [`Storage::list`] gives files'.
+    /// Names of the directories directly inside a directory, in the form of [`Storage::list`].
     fn list_directories(&self, directory: &str) -> Result<Vec<String>>;
     /// Makes the names inside a directory durable.
     fn sync_directory(&self, directory: &str) -> Result<()>;
@@ -83,13 +80,13 @@ pub trait Storage: Send + Sync + Debug {
     fn unix_time_ns(&self) -> u64;
     /// Nanoseconds on a clock that never goes back.
     fn monotonic_ns(&self) -> u64;
-    /// What is the same until the machine starts again and differs afterwards, if that is known.
+    /// A number that identifies the boot of the machine, if it is known.
     fn boot_id(&self) -> Option<u128> {
         None
     }
-    /// Locks the storage's own directory, which unlike a file in it is not taken away by whoever removes a name, for as
-    /// long as what is returned lives; `None` while another handle holds it. Storage that no other process can open
-    /// has nobody to keep out.
+    /// Locks the storage's own directory as long as the returned value lives; `None` while another
+    /// handle holds the lock. Unlike a lock file, the directory's lock does not disappear with a
+    /// name. For storage that no other process can open, it always succeeds.
     fn lock_root(&self) -> Result<Option<RootLock>> {
         Ok(Some(RootLock(None)))
     }
@@ -101,14 +98,14 @@ pub trait Storage: Send + Sync + Debug {
 #[derive(Debug)]
 pub struct RootLock(#[expect(dead_code, reason = "held for its end, which unlocks")] Option<std::fs::File>);
 
-/// What a mapping of a file is made of. The mapping itself is made by who needs it, since it takes
-/// code that the compiler cannot check.
+/// The source for a mapping of a file. The caller creates the mapping itself, since that takes code
+/// that the compiler cannot check.
 #[derive(Debug)]
 pub enum Backing<'a> {
     /// A file of the operating system, mapped by its descriptor.
     Descriptor(BorrowedFd<'a>),
     /// A file in memory, whose words are reached by calls.
-    Memory(MappedMemory),
+    Memory(Box<dyn MappedMemory>),
     /// It cannot be mapped for writing.
     Unmappable,
 }
@@ -117,7 +114,7 @@ pub enum Backing<'a> {
 pub trait File: Send + Sync + Debug {
     /// Fills `buffer` from `offset`; [`StorageError::is_unexpected_end`] if the file is too short.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
-    /// Writes all of `bytes` at `offset`, extending the file if need be.
+    /// Writes all of `bytes` at `offset`, extending the file if needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
     /// Length in bytes.
     fn len(&self) -> Result<u64>;
@@ -125,32 +122,32 @@ pub trait File: Send + Sync + Debug {
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }
-    /// Cuts the file, or extends it with zeros.
+    /// Truncates the file, or extends it with zeros.
     fn set_len(&self, length: u64) -> Result<()>;
-    /// Reserves space for a range of bytes (and extends the file to its end), so that later writes
-    /// there cannot meet a full disk: also where the file has holes, or shares space with a copy.
-    /// Nobody else may make the file longer meanwhile.
+    /// Reserves space for a range of bytes and extends the file to its end. Later writes in the
+    /// range cannot meet a full disk, even where the file had holes or shared space with a copy. No
+    /// one else may extend the file meanwhile.
     fn allocate(&self, range: Range<u64>) -> Result<()>;
     /// Makes the contents and the length durable.
     fn sync_data(&self) -> Result<()>;
-    /// For fault injection, called in place of a [`File::sync_data`] that is made to fail: storage
-    /// that models durability takes what was written since the last sync for clean, as Linux
-    /// does, so that no later sync makes it durable. Other storage does nothing.
+    /// For fault injection: called instead of a [`File::sync_data`] that is made to fail. Storage
+    /// that models durability then treats everything written since the last sync as clean, as Linux
+    /// does, so no later sync makes it durable. Other storage does nothing.
     fn forget_unsynced(&self) -> Result<()> {
         Ok(())
     }
-    /// Tries to take an advisory lock on the whole file; `false` if another handle (of any
-    /// process) holds a conflicting one. A handle that holds a lock of the other kind gives
-    /// it back first, and has none if the answer is `false`.
+    /// Tries to take an advisory lock on the whole file; `false` if another handle (of any process)
+    /// holds a conflicting one. A handle with a lock of the other kind releases it first, and has
+    /// none if the result is `false`.
     fn try_lock(&self, kind: LockKind) -> Result<bool>;
-    /// Gives the lock back.
+    /// Releases the lock.
     fn unlock(&self) -> Result<()>;
-    /// Whether the name it was opened by still leads to it, and not to nothing or another file.
+    /// Whether the name by which it was opened still leads to this file.
     fn has_name(&self) -> Result<bool>;
-    /// What it can be mapped by. Reads, writes and syncs of the file see what is stored through a mapping.
+    /// The source for a mapping. Reads, writes and syncs of the file see stores through a mapping.
     fn backing(&self) -> Backing<'_> {
         Backing::Unmappable
     }
-    /// The name it was opened by, for messages.
+    /// The name by which it was opened, for messages.
     fn name(&self) -> &str;
 }

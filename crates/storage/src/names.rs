@@ -1,9 +1,9 @@
-//! The rules that names of files and directories follow, whatever stores them.
+//! The rules for names of files and directories, in any storage.
 
 use std::io;
 
 /// Refuses names that are empty, absolute or could leave the root.
-pub(crate) fn check_file(name: &str) -> io::Result<()> {
+pub fn check_file(name: &str) -> io::Result<()> {
     let well_formed =
         name.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']));
     if well_formed {
@@ -17,17 +17,17 @@ pub(crate) fn check_file(name: &str) -> io::Result<()> {
 }
 
 /// Like [`check_file`], but allows `""`, the root.
-pub(crate) fn check_directory(name: &str) -> io::Result<()> {
+pub fn check_directory(name: &str) -> io::Result<()> {
     if name.is_empty() { Ok(()) } else { check_file(name) }
 }
 
 /// The directory that holds a name (`""` is the root).
-pub(crate) fn parent(name: &str) -> &str {
+pub fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 /// All directories above a name, without the root, the outermost first.
-pub(crate) fn ancestors(name: &str) -> impl Iterator<Item = &str> {
+pub fn ancestors(name: &str) -> impl Iterator<Item = &str> {
     name.match_indices('/').map(|(end, _)| &name[..end])
 }
 

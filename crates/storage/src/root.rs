@@ -1,14 +1,14 @@
-//! Making a directory whose own name is durable.
+//! Creates a directory whose own name is durable.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Creates a directory with its missing parents, each of which is made durable by `sync` of the
-/// directory above it before the next.
+/// Creates a directory with its missing parents. A `sync` of the directory above makes each durable
+/// before the next is created.
 ///
-/// So at most the deepest directory that is found there may have a name that is not durable: its
-/// creator was killed before the sync. That sync is made again, whoever created it.
+/// At most the deepest existing directory may therefore have a name that is not durable: its
+/// creator was killed before the sync. That sync is repeated, whoever created the directory.
 pub(crate) fn create_durably(root: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut found = None;
@@ -20,10 +20,11 @@ pub(crate) fn create_durably(root: &Path, sync: &mut dyn FnMut(&Path) -> io::Res
         missing.push(directory);
     }
     if let Some(found) = found {
-        // Of `.` and the like, the path does not tell what is above.
+        // The path of `.` and the like does not tell the directory above.
         let whole = found.canonicalize();
         match sync(above(whole.as_deref().unwrap_or(found))) {
-            // It need not be ours, nor on a file system that can be written or synced.
+            // The directory above may belong to others, or lie on a file system that cannot be
+            // written or synced.
             Err(error) if is_foreign(&error) => {}
             outcome => outcome?,
         }
@@ -58,7 +59,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs a creation that is killed at a sync, if a number is given; what was synced before.
+    /// Runs a creation that is killed at a sync, if a number is given; returns what was synced
+    /// before.
     fn run(root: &Path, killed_at: Option<usize>) -> (Vec<PathBuf>, bool) {
         let mut synced = Vec::new();
         let outcome = create_durably(root, &mut |directory| {

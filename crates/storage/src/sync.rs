@@ -1,10 +1,10 @@
-//! Locks, atomics, threads and channels, so that a model checker can replace them. For the crates of the engine, not for
-//! its users.
+//! Locks, atomics, threads and channels that a model checker can replace. For the crates of the
+//! engine, not for its users.
 //!
-//! Ordinary builds use `parking_lot` and `std`; with `--cfg loom` or `--cfg shuttle` the same
-//! names are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives from here only, so
-//! that under a checker nothing blocks but what it knows of.
-//! This crate itself does not: what it keeps in memory stands for a disk, each access of which is one step.
+//! Ordinary builds use `parking_lot` and `std`. With `--cfg loom` or `--cfg shuttle` the same names
+//! are loom's or shuttle's. Concurrent code of `pmem`, `lsm` and `terrane` takes its primitives
+//! only from here, so that under a checker nothing blocks without its knowledge. `testkit` does not
+//! use them: its files in memory model a disk, and each access to the disk is one step.
 
 #[cfg(not(any(loom, shuttle)))]
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -29,7 +29,7 @@ pub use shuttle::sync::mpsc;
 #[cfg(not(shuttle))]
 pub use std::sync::mpsc;
 
-/// Threads. Whether one unwinds is asked of `std`, as the checkers' threads unwind like any other.
+/// Threads. Use `std` to ask whether one panics, as the checkers' threads unwind like any other.
 pub mod thread {
     use std::io;
 
@@ -50,7 +50,7 @@ pub mod thread {
     /// Starts a thread that ends before the scope does.
     ///
     /// # Errors
-    /// No thread is to be had.
+    /// When no thread can be started.
     pub fn spawn_scoped<'scope, T: Send + 'scope>(
         scope: &'scope Scope<'scope, '_>,
         work: impl FnOnce() -> T + Send + 'scope,
@@ -112,7 +112,7 @@ mod model {
             MutexGuard { lock: &self.0, held: Some(self.0.lock().expect("the checker stops at the first panic")) }
         }
 
-        /// Takes the lock if nobody holds it.
+        /// Takes the lock if it is free.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok().map(|guard| MutexGuard { lock: &self.0, held: Some(guard) })
         }
@@ -159,14 +159,14 @@ mod model {
             Self(sync::Condvar::new())
         }
 
-        /// Gives the lock back, waits to be woken, and takes the lock again.
+        /// Releases the lock, waits to be woken, and takes the lock again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let held = guard.held.take().expect(HELD);
             guard.held = Some(self.0.wait(held).expect("the checker stops at the first panic"));
         }
 
-        /// As [`Self::wait`], but wakes by itself after a time. The checkers know none, so it wakes whenever they have it
-        /// go on: a wait that nobody but time ends is no deadlock.
+        /// Like [`Self::wait`], but wakes by itself after a time. The checkers have no time, so it
+        /// may wake at any step. A wait that only time can end is therefore no deadlock.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
             drop(guard.held.take());
             super::checker::thread::yield_now();

@@ -1,15 +1,16 @@
-//! Real and in-memory storage answer every sequence of calls in the same way.
+//! Real and in-memory storage give the same results for every sequence of calls.
 
 use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, RealStorage, Result, Storage, StorageError};
+use terrane_storage::{File, LockKind, OpenMode, RealStorage, Result, Storage, StorageError};
+use terrane_testkit::MemoryStorage;
 
 const NAMES: [&str; 9] = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a", "a/x", "../out"];
 
-/// What can be compared of an answer: errors by operation, place, kind and number.
+/// The comparable part of a result: errors by operation, location, kind and number.
 fn outcome<T: PartialEq + std::fmt::Debug>(result: Result<T>) -> std::result::Result<T, String> {
     result.map_err(|error: StorageError| {
         let number = error.io_error().raw_os_error();
@@ -105,7 +106,7 @@ impl Pair {
             8 => self.same(format!("has name {index}"), real.has_name(), memory.has_name()),
             0 | 1 => {
                 let bytes: Vec<u8> = (0..length).map(|_| random.random()).collect();
-                // Where the limit of a file's length lies is the file system's own affair.
+                // Each file system has its own limit of a file's length.
                 let offset = offset.min(100_000);
                 let call = format!("write {index} {length} bytes at {offset}");
                 self.same(call, real.write_all_at(&bytes, offset), memory.write_all_at(&bytes, offset));
@@ -188,6 +189,6 @@ fn time_does_not_go_back() {
     let storage = RealStorage::new("unused");
     let (first, second) = (storage.monotonic_ns(), storage.monotonic_ns());
     assert!(first > 0 && first <= second);
-    // The start of 2020: any machine that runs this is set later.
+    // The start of 2020: every machine that runs this has a later clock.
     assert!(storage.unix_time_ns() > 1_577_836_800_000_000_000);
 }

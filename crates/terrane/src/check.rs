@@ -22,10 +22,10 @@ use terrane_lsm::partition::IndexVersion;
 
 use self::digest::{Slices, key_hash};
 use self::index::IndexReader;
-use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine, Unopened, foreign_names};
 use crate::load::IndexLoader;
 use crate::record::RecordView;
+use crate::record::stored_rect;
 use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::words::{counted, first_of};

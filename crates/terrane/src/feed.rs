@@ -4,12 +4,15 @@
 //! it, and a flush takes the position to the manifest together with the records; so after a crash the store holds
 //! the records up to the position that it tells, and none behind it.
 
-use std::collections::BTreeSet;
+mod definition;
+
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use serde::{Deserialize, Serialize};
-use terrane_storage::sync::{Mutex, Ordering};
+use serde::Serialize;
+use terrane_storage::sync::Ordering;
+
+pub(crate) use self::definition::{FeedDefinition, FeedsInUse};
 
 use crate::dataset::{BatchOutcome, Dataset, OnConflict, Origin};
 use crate::engine::{DatasetHandle, Engine};
@@ -19,27 +22,6 @@ use crate::{Error, Result};
 const NAME_BYTES_MAX: usize = 4096;
 /// Longest description of a source, in bytes.
 const SOURCE_BYTES_MAX: usize = 4096;
-
-/// What the catalog says of a feed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FeedDefinition {
-    /// Number within the dataset, from 1, never used again.
-    pub id: u32,
-    pub name: String,
-    /// By what its user knows the source again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// Where it was begun in the source.
-    #[serde(default)]
-    pub begun_at: u64,
-}
-
-impl FeedDefinition {
-    /// How far its source has been read.
-    fn position(&self, dataset: &DatasetHandle) -> u64 {
-        dataset.partitions.source_offset(self.id).max(self.begun_at)
-    }
-}
 
 /// A feed of a dataset, as it is in the store.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -79,7 +61,7 @@ impl Dataset {
             Some(definition) => definition,
             None => self.engine.begin_feed(&self.handle, name, 0, None)?,
         };
-        let position = definition.position(&self.handle);
+        let position = definition.position(&self.handle.partitions);
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
     }
 
@@ -116,7 +98,7 @@ pub(crate) fn feeds_of(dataset: &DatasetHandle) -> Vec<FeedInfo> {
     let feeds = dataset.feeds.load();
     let info = |feed: &FeedDefinition| FeedInfo {
         name: feed.name.clone(),
-        position: feed.position(dataset),
+        position: feed.position(&dataset.partitions),
         source: feed.source.clone(),
     };
     feeds.iter().map(info).collect()
@@ -188,7 +170,7 @@ impl Feed {
         let written = self.dataset.write_batch_from(batch, on_conflict, &origin, outcome);
         // What is applied is durable, unless the store refuses everything from now on.
         if self.dataset.engine.check_writable().is_ok() {
-            self.position = self.definition.position(&self.dataset.handle);
+            self.position = self.definition.position(&self.dataset.handle.partitions);
         }
         written?;
         positions.last().map_or(Ok(()), |&last| self.pass(last))
@@ -250,9 +232,6 @@ impl Drop for Claim {
         self.dataset.feeds_in_use.lock().remove(&self.name);
     }
 }
-
-/// Names of feeds that have a user.
-pub(crate) type FeedsInUse = Mutex<BTreeSet<String>>;
 
 impl Engine {
     /// Gives a name to a feed at position 0, durably; one that had it is forgotten.

@@ -10,7 +10,6 @@ use terrane_space::CoordinateSystem;
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
-use crate::query::holds_points;
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::IndexOptions;
 use crate::words::counted;
@@ -139,7 +138,7 @@ impl StoreInfo {
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let versions = dataset.partitions.versions();
     let mut bounds: Option<[f64; 4]> = None;
-    let points = holds_points(&dataset.schema());
+    let points = dataset.schema().holds_points();
     let indexes = dataset.indexes.load_full();
     let of_partitions = |place: usize| {
         let found = versions.iter().map(|version| version.indexes.get(place));

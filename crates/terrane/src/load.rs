@@ -9,8 +9,7 @@ use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex
 use terrane_lsm::partition::Workshop;
 use terrane_space::Rect;
 
-use crate::dataset::stored_rect;
-use crate::query::holds_points;
+use crate::record::stored_rect;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::SchemaHistory;
 use crate::secondary::DatasetIndex;
@@ -255,7 +254,7 @@ impl<'a> IndexLoader<'a> {
         budget: usize,
         sequence: (u64, u64),
     ) -> Self {
-        let points = holds_points(history.newest());
+        let points = history.newest().holds_points();
         let entries = match &index.spatial {
             Some(spatial) => Loading::Boxes(SpatialLoader::new(workshop, &**spatial, points, budget, sequence)),
             None => Loading::Keyed(KeyedLoader::new(workshop, budget, sequence)),

@@ -15,6 +15,8 @@
 mod frame;
 mod table;
 
+#[cfg(test)]
+pub(crate) mod collisions;
 #[cfg(all(test, loom))]
 mod loom_tests;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use terrane_lsm::log::LogOptions;
 use terrane_lsm::policy::MergePolicy;
 
-use crate::engine::{DiskReserve, PARTITIONS_MAX};
+use crate::engine::DiskReserve;
 use crate::{Error, Result};
 
 /// What an acknowledged write survives; a property of the store, fixed when it is created.
@@ -144,6 +144,9 @@ pub struct DatasetOptions {
     /// process's limit on open files.
     pub partitions: usize,
 }
+
+/// Most partitions of a dataset.
+pub(crate) const PARTITIONS_MAX: usize = 64;
 
 impl Default for DatasetOptions {
     fn default() -> Self {

@@ -241,6 +241,11 @@ pub enum SchemaError {
 }
 
 impl Schema {
+    /// Whether the dataset holds nothing but points.
+    pub(crate) fn holds_points(&self) -> bool {
+        matches!(self.geometry, GeometryColumn::Point { .. })
+    }
+
     /// The first version of a schema.
     pub fn new(
         key: KeyColumn,

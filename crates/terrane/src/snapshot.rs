@@ -3,15 +3,11 @@
 use std::ops::{Bound, ControlFlow, Deref, Range};
 use std::sync::Arc;
 
-use terrane_lsm::disk::ReadGuard;
 use terrane_lsm::partition::{Partitions, PinnedVersions, Version, Versions};
-use terrane_lsm::search::{self, PrimaryValue, WindowScan, spatial_sources};
-use terrane_space::windows;
+use terrane_lsm::search::{self, PrimaryValue};
 
-use crate::dataset::stored_rect;
 use crate::engine::{DatasetHandle, Engine};
 use crate::key::{Key, KeyError, KeyType};
-use crate::query::{Explanation, Filters, Nearest, Query, Rows, antimatter_of_fits, count, holds_points, nearest};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
 use crate::secondary::{DatasetIndex, Indexes, PRIMARY, SPATIAL};
@@ -62,9 +58,6 @@ impl ScanPosition {
     }
 }
 
-/// Leaves that are searched before the page cache may free what it dropped meanwhile.
-const STEPS_ENTERED: u32 = 64;
-
 /// A key as a visitor gets it, without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyRef<'a> {
@@ -90,7 +83,7 @@ impl<'a> KeyRef<'a> {
 
     /// As [`Self::decode`]; none where the bytes are no key of the type.
     #[inline]
-    fn read(key_type: KeyType, encoded: &'a [u8]) -> Option<Self> {
+    pub(crate) fn read(key_type: KeyType, encoded: &'a [u8]) -> Option<Self> {
         let number = || encoded.try_into().ok().map(u64::from_be_bytes);
         Some(match key_type {
             KeyType::Int64 => Self::Int((number()? ^ (1 << 63)) as i64),
@@ -365,125 +358,5 @@ impl Snapshot {
                 read.map(Some).map_err(|error| self.name_record(error.into(), &encoded))
             }
         }
-    }
-
-    /// Runs a query; the rows come in batches.
-    ///
-    /// # Errors
-    /// A query that makes no sense, or at [`ReadCommitted`](crate::Isolation::ReadCommitted), which [`Dataset::query`](crate::Dataset::query)
-    /// takes; damage; storage.
-    pub fn query(&self, query: &Query) -> Result<Rows> {
-        query.isolation.check_one_state("a snapshot")?;
-        Rows::new(self.clone(), query)
-    }
-
-    /// Number of records that a query matches; without reading records where the spatial index
-    /// alone can tell.
-    ///
-    /// # Errors
-    /// As [`Self::query`].
-    pub fn count(&self, query: &Query) -> Result<u64> {
-        query.isolation.check_one_state("a snapshot")?;
-        count(self.clone(), query)
-    }
-
-    /// Calls `visit` with the key of every indexed record whose box meets the window, from
-    /// the spatial index alone (or from the records, where more is deleted than memory can note), in
-    /// no order. For points the box is the point and the answer
-    /// exact; for other geometries it encloses the geometry. In `lonlat`, a window with `x0 > x1`
-    /// crosses the antimeridian. `visit` should not wait for anything: until it returns, no page
-    /// that the cache drops is freed.
-    ///
-    /// # Errors
-    /// A window that makes no sense; damage; storage.
-    pub fn visit_window(
-        &self,
-        x0: f64,
-        y0: f64,
-        x1: f64,
-        y1: f64,
-        mut visit: impl FnMut(KeyRef<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let schema = self.history.newest();
-        let key_type = schema.key.key_type;
-        let windows = windows(schema.system, x0, y0, x1, y1).map_err(|error| Error::usage(error.to_string()))?;
-        let versions = self.spatial_versions()?;
-        let sources = spatial_sources(&versions, SPATIAL as usize)?;
-        if !antimatter_of_fits(self, &sources, &windows)? {
-            // The records tell their boxes too, without knowing what is hidden.
-            return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
-                Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
-                    Ok(visit(KeyRef::decode(key_type, key)?))
-                }
-                _ => Ok(ControlFlow::Continue(())),
-            });
-        }
-        // Entered once for some leaves, not again for every one.
-        let mut guard = ReadGuard::enter();
-        let (mut failed, mut steps) = (None, 0);
-        for (number, window) in windows.iter().enumerate() {
-            let mut broken = false;
-            let mut scan = WindowScan::new(sources.iter().copied(), *window, self.sequence());
-            while scan.advance(&guard, &mut |hit| {
-                // What meets both halves of a window is met in the first.
-                if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {
-                    return ControlFlow::Continue(());
-                }
-                let flow = match KeyRef::read(key_type, &hit.key()) {
-                    Some(key) => visit(key),
-                    None => {
-                        let error = KeyRef::decode(key_type, &hit.key()).err();
-                        failed = error.map(|error| self.name_record(error, &hit.key()));
-                        ControlFlow::Break(())
-                    }
-                };
-                broken |= flow.is_break();
-                flow
-            })? {
-                steps += 1;
-                if steps % STEPS_ENTERED == 0 {
-                    guard.renew();
-                }
-            }
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            if broken {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `visit` with the keys and distances of the `k` nearest points, nearest first, from the
-    /// spatial index alone; points at one distance come by their keys. Distances are in the
-    /// units of a planar dataset, and in metres in `lonlat`.
-    ///
-    /// # Errors
-    /// A dataset of other geometries than points (use [`Self::query`]); a place that makes no
-    /// sense; damage; storage.
-    pub fn visit_nearest(
-        &self,
-        x: f64,
-        y: f64,
-        k: usize,
-        mut visit: impl FnMut(KeyRef<'_>, f64) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let schema = self.history.newest();
-        if !holds_points(schema) {
-            return Err(Error::usage("visit_nearest takes datasets of points; use a query with nearest for others"));
-        }
-        let key_type = schema.key.key_type;
-        let filters = Filters::new(&Query::new(), schema)?;
-        drop(self.spatial_versions()?);
-        let (place, index) = (Nearest { x, y, k }, Some(SPATIAL as usize));
-        let mut found = nearest::search_at(self, &filters, &place, index, &mut Explanation::default())?;
-        while let Some((key, distance)) = found.take() {
-            let decoded = KeyRef::decode(key_type, key).map_err(|error| self.name_record(error, key))?;
-            if visit(decoded, distance).is_break() {
-                break;
-            }
-        }
-        Ok(())
     }
 }

@@ -10,6 +10,7 @@ use crate::check::{self, CheckReport, Finding};
 use crate::dataset::{Dataset, ImportMode, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
 use crate::info::StoreInfo;
+use crate::metrics::Metrics;
 use crate::options::{DatasetOptions, Durability, Options};
 use crate::place::storage_at;
 use crate::schema::Schema;
@@ -165,6 +166,11 @@ impl Store {
     /// Storage.
     pub fn info(&self) -> Result<StoreInfo> {
         StoreInfo::of(&self.engine)
+    }
+
+    /// Counters since the store was opened, and what it holds in memory now.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of(&self.engine)
     }
 
     /// What flushes and merges did since the store was opened.

@@ -1,21 +1,14 @@
 //! Small stores for tests that look behind the public interface.
 
-#[path = "../../lsm/tests/log_support/gate.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod gate;
-#[path = "../../lsm/tests/log_support/hook.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-pub(crate) mod hook;
-
 use std::sync::Arc;
 
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::index::Cancellation;
 use terrane_space::{CoordinateSystem, Rect};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use crate::load::SpatialLoader;
-use crate::query::holds_points;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::secondary::{PRIMARY, SPATIAL};
 use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
@@ -85,7 +78,7 @@ pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item
     let sequence = (0, engine.visibility.visible());
     let indexes = dataset.handle.indexes.load();
     let index = indexes.get(SPATIAL as usize).and_then(|index| index.spatial.as_ref()).unwrap();
-    let points = holds_points(&schema);
+    let points = schema.holds_points();
     let mut loader = SpatialLoader::new(&engine.workshop, &**index, points, engine.shares.work, sequence);
     for (key, rect) in entries {
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();

@@ -196,7 +196,7 @@ pub fn parse_date(text: &str) -> Result<i32, ValueError> {
 /// A zone is refused unless `utc`; without one, a UTC timestamp is taken as UTC.
 pub fn parse_timestamp(text: &str, utc: bool) -> Result<i64, ValueError> {
     let read = terrane_literal::parse_timestamp(text).and_then(|read| match read.has_zone && !utc {
-        true => Err("the column has no time zone; leave the zone out"),
+        true => Err("the column has no time zone; convert the time to that of the column, and leave the zone out"),
         false => Ok(read.microseconds),
     });
     read.map_err(|reason| ValueError::new(format_args!("{text:?}"), "a timestamp", reason))

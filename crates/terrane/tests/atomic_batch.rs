@@ -10,8 +10,9 @@ use terrane::{
     AtomicBatch, BatchOutcome, Dataset, Durability, Error, Key, LogOptions, OnConflict, Options, Query, Record, Store,
     Value,
 };
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 /// The memory components' share of the memory limit.
 const SHARE: usize = terrane::MEMORY_LIMIT_MIN / 8 * 3;

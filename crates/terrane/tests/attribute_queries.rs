@@ -12,7 +12,8 @@ use terrane::{
     Record, Snapshot, StopWords, Store, Value,
 };
 use terrane_lsm::manifest::{Manifest, ManifestFile};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const TEXT: usize = 0;
 const INT: usize = 1;

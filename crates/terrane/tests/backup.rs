@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::support::files::{files_of, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, Plan, Runner, State, Step, first_schema, options, state_of};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::{Dataset, Durability, Error, Key, Options, Query, Record, RestoreReport, Store, Value};
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{File, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{File, OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::hook::HookedStorage;
 
 fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use terrane::{DatasetOptions, Error, Key, Store};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{record, seeded, small_options};

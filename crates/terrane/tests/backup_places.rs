@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use terrane::{Error, Options, Store};
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 use crate::support::small_options;
 use crate::support::workload::{MAIN, first_schema};

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, batch, first_schema, options};
 use terrane::{BatchOutcome, DiskReserve, Durability, Error, Key, OnConflict, Options, Query, Record, Store, Value};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 fn at(key: i64) -> Record {
     Record::at(key, key as f64, 1.0, vec![Value::Null, Value::Int(key)])

@@ -12,7 +12,8 @@ use terrane::{
     Condition, Dataset, DatasetOptions, Durability, Error, IndexKind, Key, OnConflict, Query, Record, Snapshot, Store,
     Value,
 };
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 fn at(key: i64, values: Vec<Value>) -> Record {
     Record::at(key, 1.0, 2.0, values)

@@ -9,7 +9,8 @@ use crate::support::{encoded, keys_of, record, seeded, small_options};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::{Error, Key, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Snapshot, Store, Value};
-use terrane_storage::{MemoryStorage, RealStorage, Storage};
+use terrane_storage::{RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
 const WRITERS: usize = 6;
 

@@ -12,7 +12,8 @@ use terrane::condition::Condition;
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyType};
 use terrane::{Dataset, Error, Geometry, Key, Query, Record, Snapshot, Store, Value};
 use terrane_space::Point;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 /// What a query asks of places, beside its condition.
 #[derive(Clone, Copy, Debug)]

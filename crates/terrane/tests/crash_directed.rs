@@ -8,7 +8,8 @@ use crate::support::{record, seeded};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane::{Durability, Key, Query, Record, Store, Value};
-use terrane_storage::crash::{Budget, Controller, DiskEvent, Event};
+use terrane_storage::event::{DiskEvent, Event};
+use terrane_testkit::crash::{Budget, Controller};
 
 fn at(key: i64, size: i64) -> Record {
     Record::at(key, 1.0, 2.0, vec![Value::Null, Value::Int(size)])

@@ -13,7 +13,8 @@ use rand::rngs::SmallRng;
 use terrane::{Durability, Error, Key, MergePolicy, Options, Query, Record, Snapshot, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode};
+use terrane_storage::OpenMode;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 /// A closed store, of whose main dataset there are two partitions, with several components of every index and a tail in the log; its files at
 /// an earlier time and now.

@@ -6,7 +6,7 @@ use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Geometry, IndexKind, IndexOptions, Key, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const KEYS: i64 = 400;
 const INDEXES: [(&str, IndexKind); 2] = [("boxes", IndexKind::RTree), ("cells", IndexKind::Shb)];

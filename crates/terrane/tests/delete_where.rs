@@ -13,8 +13,9 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, DiskReserve, Error, Filter, Key, LogOptions, Options, Query,
     Record, Store, Value,
 };
-use terrane_storage::crash::Controller;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 fn sized(key: i64, size: i64) -> Record {
     let place = (key % 100) as f64;

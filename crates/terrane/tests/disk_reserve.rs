@@ -12,8 +12,9 @@ use terrane::{
     Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, Key, KeyRef, LogOptions, MergePolicy, Options,
     Record, Store, Value,
 };
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 const RESERVE: &str = "RESERVE";
 /// Room for what the tests flush and merge.

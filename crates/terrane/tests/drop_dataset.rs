@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use crate::support::files::{files_of, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::small_options;
 use crate::support::workload::{SIDE, batch, first_schema, schema_of};
 use arrow_array::RecordBatch;
@@ -14,7 +13,9 @@ use terrane::{
     Record, Store, Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 const KEPT: &str = "kept";
 const GONE: &str = "gone";

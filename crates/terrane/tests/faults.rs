@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use crate::support::files::{spatial_file, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::seeded;
 use crate::support::workload::{MAIN, Plan, Runner, Step, batch, first_schema, options, state_of};
 use terrane::{DiskReserve, Durability, Error, Key, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, Operation, Storage};
+use terrane_storage::{Operation, Storage};
+use terrane_testkit::crash::{Budget, Controller};
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const STEPS: usize = 90;
 /// The first key of the records that are inserted after a failure.

@@ -11,8 +11,10 @@ use rand::rngs::SmallRng;
 use terrane::{
     BatchOutcome, Dataset, DatasetOptions, Durability, Error, Feed, Key, OnConflict, Query, Record, Store, Value,
 };
-use terrane_storage::crash::{Budget, Controller, Event};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_storage::event::Event;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 fn record(key: i64) -> Record {
     Record::at(key, key as f64, 1.0, vec![Value::Utf8("n".repeat(300)), Value::Int(key)])

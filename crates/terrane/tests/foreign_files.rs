@@ -6,7 +6,8 @@ use crate::support::files::{Files, files_of, storage_of};
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Error, Key, Query, Record, Store, Value};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const KEYS: i64 = 300;
 

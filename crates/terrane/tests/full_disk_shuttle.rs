@@ -16,12 +16,13 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, DiskReserve, Error, IndexKind, Key, LogOptions, MergePolicy,
     Options, Query, Record, Result, Store, Value,
 };
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
-use crate::orders::{explore, is_kept};
-use crate::support::gate::asking;
-use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
+use terrane_testkit::gate::asking;
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::orders::{explore, is_kept};
 
 const THREADS: usize = 4;
 /// Keys of each thread that are there from the beginning, and those that may come.

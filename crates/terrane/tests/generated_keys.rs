@@ -7,7 +7,7 @@ use crate::support::{schema, small_options};
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, DatasetOptions, Key, OnConflict, Query, Record, Store, Value};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 fn batch(keys: Option<&[i64]>, rows: usize) -> RecordBatch {
     let coordinate: ArrayRef = Arc::new(Float64Array::from(vec![1.0; rows]));

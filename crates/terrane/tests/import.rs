@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{keys_of, record, seeded, small_options};
 use rand::Rng;
@@ -18,7 +17,9 @@ use terrane::{
     Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{FaultyStorage, MemoryStorage, Operation, RealStorage, Storage};
+use terrane_storage::{Operation, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::{FaultyStorage, MemoryStorage};
 
 fn store() -> (MemoryStorage, Store) {
     let disk = MemoryStorage::new();

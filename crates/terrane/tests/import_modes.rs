@@ -15,7 +15,8 @@ use terrane::{
     MergePolicy, OnConflict, Options, Query, Record, Result, Store, Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const MODES: [ImportMode; 5] =
     [ImportMode::CreateOrAppend, ImportMode::Create, ImportMode::Append, ImportMode::Upsert, ImportMode::Replace];

@@ -8,7 +8,7 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Explanation, IndexKind, Isolation, Key, Query, Record, Store,
     Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use crate::support::{committed_keys_of, keys_of, small_options};
 

@@ -19,7 +19,7 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Durability, Error, IndexKind, Isolation, Join, JoinOn, Key,
     Options, Query, Record, Rows, Store, Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const LEVELS: [Isolation; 2] = [Isolation::Snapshot, Isolation::ReadCommitted];
 

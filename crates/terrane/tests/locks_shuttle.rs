@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use terrane::locks::{Acquire, Frame, LockTable};
 use terrane_storage::sync::{AtomicUsize, Ordering};
 
-use super::orders::{explore, is_kept};
+use terrane_testkit::orders::{explore, is_kept};
 
 const THREADS: usize = 5;
 /// So few that most records of a batch collide.

@@ -10,7 +10,8 @@ use terrane_lsm::manifest::Manifest;
 use terrane_lsm::operation::{
     self, ENTRY_HEADER_LEN, EntryHeader, EntryKind, Operation, encode_header, encode_operation,
 };
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 /// A closed store, whose dataset has so many partitions, with an entry behind its others, and where that lies.
 fn store_with(partitions: usize, entry: &[u8]) -> (Arc<dyn Storage>, u64) {

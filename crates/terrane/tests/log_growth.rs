@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::support::small_options;
 use crate::support::workload::first_schema;
 use terrane::{Dataset, Error, LogOptions, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, MemoryStorage, OpenMode, Operation, Storage};
+use terrane_storage::{OpenMode, Operation, Storage};
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const WRITES: i64 = 12_000;
 const RECORD_BYTES: usize = 2000;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::support::small_options;
 use crate::support::workload::{SIDE, first_schema, schema_of};
 use terrane::{Error, MEMORY_LIMIT_MIN, Options, Query, Record, Store, Value};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const DATASETS: usize = 90;
 const ROUNDS: i64 = 4;

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::files::{files_of, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{seeded, small_options};
 use rand::Rng;
 use terrane::{DatasetOptions, Durability, Error, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 const COMPONENTS_MAX: usize = 3;
 

@@ -14,13 +14,11 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, IndexOptions, Isolation, Key, LogOptions,
     MergePolicy, OnConflict, Options, Query, Record, Store, Value,
 };
+use terrane_testkit::killed;
 
 use crate::support::crash::soak;
 use crate::support::workload::batch;
 use crate::support::{keys_of, seeded, small_options};
-
-#[path = "../../pmem/tests/support/killed.rs"]
-mod killed;
 
 const TEST: &str = "mixed_run::a_store_under_everything_at_once_is_right_after_each_kill";
 const WRITERS: u64 = 3;

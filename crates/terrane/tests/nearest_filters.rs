@@ -7,7 +7,7 @@ use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Geometry, Key, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 fn dataset(system: CoordinateSystem, points: bool) -> (Store, Dataset) {
     // Every flush stays a component of its own.

@@ -11,7 +11,7 @@ use terrane::{
 };
 use terrane_space::Point;
 use terrane_space::sphere::PreparedPoint;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 fn dataset(system: CoordinateSystem) -> (Store, Dataset) {
     // Every flush stays a component of its own.

@@ -4,12 +4,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::support::hook::HookedStorage;
 use crate::support::keys_of;
 use crate::support::workload::{MAIN, batch, first_schema};
 use terrane::schema::{Column, ColumnType};
 use terrane::{Error, Key, LogOptions, Options, Query, Record, Store, Value};
-use terrane_storage::{Fault, FaultPlan, FaultyStorage, LockKind, MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_storage::{LockKind, OpenMode, RealStorage, Storage};
+use terrane_testkit::hook::HookedStorage;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
 const SESSIONS: i64 = 3;
 

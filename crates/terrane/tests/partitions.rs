@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
-use crate::support::hook::HookedStorage;
 use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{keys_of, small_options};
 use terrane::{
@@ -14,7 +13,9 @@ use terrane::{
     Query, Record, Snapshot, Store, Value,
 };
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 fn at(key: i64) -> Record {
     let (x, y) = ((key * 37 % 1000) as f64 / 10.0, (key * 91 % 700) as f64 / 10.0);

@@ -6,7 +6,7 @@ use crate::support::{keys_of, schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Geometry, Key, Query, Record, Store, Value};
 use terrane_space::Point;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 /// Fills a dataset and asks for everything through the spatial index, under the smallest limit.
 fn answer_of(key_type: KeyType, count: i64, key: impl Fn(i64) -> Key) {

@@ -6,7 +6,8 @@ use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{Condition, CoordinateSystem, Explanation, Geometry, IndexKind, Key, Query, Record, Store, Value};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const RECORDS: i64 = 20_000;
 

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Filter, Geometry, Key, Query, Record, Snapshot, Store, Value};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const RECORDS: i64 = 200;
 

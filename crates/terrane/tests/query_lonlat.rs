@@ -8,7 +8,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Key, Query, Record, Snapshot, Store, Value};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const RADIUS_M: f64 = 6_371_008.8;
 

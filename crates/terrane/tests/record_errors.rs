@@ -7,7 +7,8 @@ use terrane::key::Key;
 use terrane::record::{RecordView, RowError};
 use terrane::schema::{GeometryColumn, KeyColumn, KeyType, Schema, SchemaError, SchemaHistory};
 use terrane::{CoordinateSystem, Error, Options, Record, Store};
-use terrane_storage::{MemoryStorage, Operation, StorageError};
+use terrane_storage::{Operation, StorageError};
+use terrane_testkit::MemoryStorage;
 
 fn storage(kind: io::ErrorKind) -> StorageError {
     StorageError::new(Operation::Write, "log/1.log", Some(4096), io::Error::from(kind))

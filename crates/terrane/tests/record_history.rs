@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use terrane::Key;
-use terrane_pmem::explorer::linearizability::{Call, Specification, is_linearizable};
+use terrane_testkit::linearizability::{Call, Specification, is_linearizable};
 
 /// From here on, values are those of records that a deletion by condition takes.
 pub const PERISHABLE: i64 = 1 << 32;

@@ -8,8 +8,9 @@ use crate::support::workload::{Held, State, attributes_of, batch, first_schema, 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::{Durability, Key, LogOptions, MEMORY_LIMIT_MIN, OnConflict, Options, Record, Store, Value};
-use terrane_storage::crash::{Budget, Controller};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 /// Under the larger limit nothing is flushed unasked; under the smaller one a replay is.
 const LARGE: usize = 256 << 20;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
 
-use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{
@@ -13,8 +12,11 @@ use terrane::{
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{IndexState, Loaded, Manifest};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::crash::{Budget, Controller, DiskEvent, Event, Image, NameOrder};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_storage::event::{DiskEvent, Event};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
+use terrane_testkit::hook::HookedStorage;
 
 const RECORDS: i64 = 4500;
 

@@ -8,7 +8,7 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Explanation, IndexKind, IndexOptions, Isolation, Key, Query,
     Record, StopWords, Store, Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 const RECORDS: i64 = 4000;
 

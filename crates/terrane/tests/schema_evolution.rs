@@ -7,7 +7,8 @@ use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{keys_of, small_options};
 use terrane::schema::{Column, ColumnType, Schema};
 use terrane::{Error, Key, Query, Record, Store, Value};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 fn at(key: i64, values: Vec<Value>) -> Record {
     Record::at(key, 1.0, 2.0, values)

@@ -14,7 +14,8 @@ use terrane::{
 };
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 fn open(storage: &Arc<MemoryStorage>) -> Store {
     open_with(storage, small_options())

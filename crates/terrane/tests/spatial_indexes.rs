@@ -14,7 +14,8 @@ use terrane::{
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_space::geometry::from_wkt;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];
 
@@ -120,7 +121,7 @@ fn options_that_a_kind_does_not_have_or_that_are_not_possible_are_refused() {
             &planar.2,
             IndexKind::Shb,
             none().domain(-1e308, -1e308, 1e308, 1e308),
-            "wider or higher than a number can tell",
+            "wider or higher than float64 can hold",
         ),
         (&lonlat.2, IndexKind::Sif, levels("h,h,h,h,h,h,h,h"), "at most 28 in all"),
         (&planar.2, IndexKind::Dhb, levels("h"), "kind dhb does not take levels"),

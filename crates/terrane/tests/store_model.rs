@@ -17,7 +17,8 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Error, Filter, IndexKind, Isolation, Key, MergePolicy,
     Options, Query, Record, Snapshot, Store, Value,
 };
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 const KEY_TYPES: [KeyType; 5] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid];
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];

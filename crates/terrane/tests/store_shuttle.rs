@@ -9,8 +9,6 @@
 
 mod full_disk_shuttle;
 mod locks_shuttle;
-#[path = "../../pmem/tests/support/orders.rs"]
-mod orders;
 mod record_history;
 mod support;
 
@@ -30,15 +28,16 @@ use terrane::{
     Condition, CoordinateSystem, Dataset, DatasetOptions, Error, IndexKind, Isolation, Key, LogOptions, OnConflict,
     Options, Query, Record, Rows, Store, Value,
 };
-use terrane_pmem::explorer::linearizability::Specification;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::linearizability::Specification;
 
-use orders::{explore, is_kept};
 use record_history::{History, Id, Operation, Outcome, PERISHABLE, Records};
 use support::collisions::keys_locked_as;
-use support::gate::asking;
 use support::workload::batch;
 use support::{array_key, encoded, schema, small_options};
+use terrane_testkit::gate::asking;
+use terrane_testkit::orders::{explore, is_kept};
 
 const THREADS: usize = 4;
 /// The dataset of keys that are made to collide, and the one of numbers. Datasets are numbered from 1, in the order in which

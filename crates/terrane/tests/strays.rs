@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use crate::support::files::{Files, files_of, spatial_file, storage_of};
-use crate::support::hook::HookedStorage;
 use crate::support::{schema, small_options};
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Durability, Error, LogOptions, MergePolicy, Options, Query, Record, Store, Value};
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::{Manifest, NAME};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::hook::HookedStorage;
 
 const KEYS: i64 = 200;
 const STRAY: u64 = 900;

@@ -1,4 +1,4 @@
-//! The flags of the commands that change what a dataset is: its indexes, its columns, its merge policy.
+//! The flags of the commands that change a dataset: its indexes, its columns, its merge policy.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,18 @@ use crate::size::{parse_count, parse_size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Kinds: btree on one or several attributes; inverted on the words of a text; of the geometry rtree, a
-tree of boxes; dhb and dhvb, points in the order of a Hilbert curve, dhvb with their values on it;
-shb, geometries under the cells of a grid; sif, points under the cells of all levels of a grid. An
-index takes nothing from an answer and adds nothing to it; queries use it where it makes them
-cheaper, or where `query --index` names it. Creating one again that was interrupted completes it;
-where another command that writes has done so since, the answer is that it is there, with exit code 2.
+Kinds of index:
+  btree      one or several attributes
+  inverted   words of a text
+  rtree      geometries, in a tree of boxes
+  dhb        points, in the order of a Hilbert curve
+  dhvb       the same, with the curve values stored
+  shb        geometries, by the cells of a grid
+  sif        points, by the cells of all levels of a grid
+
+An index never changes the rows of a query. Queries use it if it makes them cheaper, or if
+`query --index` names it. To complete an interrupted creation, create the index again. If another
+writing command has completed it since, the index exists already, and the exit code is 2.
 
 Examples:
   terrane index s.terrane rides create by_time --using btree --on pickup_time
@@ -31,37 +37,39 @@ pub struct IndexArguments {
     pub action: IndexAction,
 }
 
-/// What becomes of an index.
+/// Operations on an index.
 #[derive(Debug, Subcommand)]
 pub enum IndexAction {
-    /// Create an index and build it from the records there are.
+    /// Create an index and build it from the existing records.
     Create {
         /// Its name.
         name: String,
         /// Its kind: btree, inverted, rtree, dhb, dhvb, shb, sif.
         #[arg(long, value_name = "KIND")]
         using: terrane::IndexKind,
-        /// Columns that it is on, in order. A spatial kind needs none; `geometry` names the geometry of any dataset.
+        /// Columns of the index, in order. A spatial index needs none; `geometry` names the
+        /// geometry of any dataset.
         #[arg(long, value_name = "COLUMN", num_args = 1..)]
         on: Vec<String>,
-        /// Levels of the grid of shb and sif, the coarsest first: into how many cells each divides one of
-        /// the level above, l for 4x4, m for 8x8, h for 16x16 [default: h,h,h,h,h,h for points, else
+        /// Levels of the grid of shb and sif, coarsest first. Each divides a cell of the level
+        /// above: l into 4x4, m into 8x8, h into 16x16 cells [default: h,h,h,h,h,h for points, else
         /// l,l,l,l,h,m].
         #[arg(long, value_name = "L,L,…")]
         levels: Option<terrane::Levels>,
-        /// What the grid of shb and sif divides in a planar dataset, which needs it; objects beyond it are
-        /// found as well.
+        /// Area that the grid of shb and sif divides. Planar datasets need it. Objects outside of
+        /// it are found too.
         #[arg(long, value_name = "x0,y0,x1,y1", allow_hyphen_values = true, value_parser = parse_window)]
         domain: Option<[f64; 4]>,
-        /// Most cells under which shb files a geometry that is no point [default: 4].
+        /// Maximum number of cells in which shb stores a geometry other than a point [default: 4].
         #[arg(long, value_name = "N", allow_negative_numbers = true)]
         cells: Option<u32>,
-        /// Words that inverted leaves out, with commas between them, or @FILE with such on its lines. Queries
-        /// find the same rows; those for such words alone cannot go through the index.
+        /// Words that inverted leaves out, separated by commas, or @FILE with one or several per
+        /// line. Queries still find the same rows, but a query for such words alone cannot use the
+        /// index.
         #[arg(long, value_name = "WORD,…|@FILE")]
         stop_words: Option<String>,
     },
-    /// Drop an index. The records stay what they are.
+    /// Drop an index. The records are unchanged.
     Drop {
         /// Its name.
         name: String,
@@ -70,10 +78,12 @@ pub enum IndexAction {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Either is one step, whatever the number of records, which are not written again. The key and the
-columns of the geometry can be renamed and not dropped. Indexes on a renamed column go on; a column
-that an index is on is dropped after the index. What is dropped does not come back, also not by a
-column of the same name; its bytes leave the store as records are replaced or deleted.
+Renaming and dropping are each one step, whatever the number of records, and rewrite no record.
+The key and the columns of the geometry can be renamed but not dropped. Indexes on a renamed
+column stay. To drop a column with an index, drop the index first.
+
+Dropped values never come back, not even with a new column of the same name. Their bytes leave the
+store as records are replaced or deleted.
 
 Examples:
   terrane column s.terrane rides rename pickup_ts pickup_time
@@ -87,14 +97,14 @@ pub struct ColumnArguments {
     pub action: ColumnAction,
 }
 
-/// What becomes of a column.
+/// Operations on a column.
 #[derive(Debug, Subcommand)]
 pub enum ColumnAction {
     /// Give a column another name.
     Rename {
         /// Its name.
         from: String,
-        /// The name it gets.
+        /// Its new name.
         to: String,
     },
     /// Drop an attribute with its values.
@@ -106,9 +116,13 @@ pub enum ColumnAction {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-prefix merges the components up to a size once they are so many or together larger; constant merges all
-once they are so many, so that queries meet few; size-tiered merges neighbours of about one size, so that
-little is written again. A policy holds in later sessions too; default takes it away.
+Policies:
+  prefix       merges components up to a size, once they reach a number or together exceed the size
+  constant     merges all components once they reach a number, so that queries read few
+  size-tiered  merges neighbours of similar size, so that data are rewritten rarely
+  default      removes the policy of the dataset
+
+A policy is stored with the dataset and applies to later sessions too.
 
 Examples:
   terrane policy s.terrane rides
@@ -119,19 +133,19 @@ pub struct PolicyArguments {
     pub store: PathBuf,
     /// Dataset whose components are merged.
     pub dataset: String,
-    /// The policy from now on; without one, that which there is is printed.
+    /// The new policy [default: print the current one].
     #[arg(value_name = "POLICY")]
     pub kind: Option<PolicyKind>,
-    /// As many components are merged [default: 5; of size-tiered 4].
+    /// Number of components that triggers a merge [default: 5; for size-tiered 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
     pub components: Option<usize>,
-    /// Of prefix: larger components are left alone, and all with 0 [default: 1GiB].
+    /// For prefix: do not merge larger components; 0 merges none [default: 1GiB].
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
     pub max_bytes: Option<usize>,
-    /// Of size-tiered: smaller components count as this large [default: 1MiB].
+    /// For size-tiered: smaller components count as this large [default: 1MiB].
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = parse_size)]
     pub min_bytes: Option<usize>,
-    /// Of size-tiered: the largest of neighbours is at most so many times the smallest [default: 4].
+    /// For size-tiered: merged neighbours differ in size at most by this factor [default: 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<u64>)]
     pub ratio: Option<u64>,
 }
@@ -139,12 +153,12 @@ pub struct PolicyArguments {
 /// When components are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyKind {
-    /// As of a dataset for which nothing was said.
+    /// The policy of datasets for which none was set.
     Default,
-    /// Small components, once there are enough of them.
+    /// Merge small components, once there are enough of them.
     Prefix,
-    /// All components, once there are so many.
+    /// Merge all components, once there are enough of them.
     Constant,
-    /// Neighbours of about one size, once there are so many.
+    /// Merge neighbours of similar size, once there are enough of them.
     SizeTiered,
 }

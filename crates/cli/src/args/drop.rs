@@ -6,9 +6,9 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-All of the dataset goes in one step: its records, indexes, feeds and policy. A crash leaves all of it or
-nothing. The name is free for another dataset then. To put other records in its place, and keep indexes
-and policy, see `terrane import --mode replace`.
+Drops the dataset in one step, with its records, indexes, feeds and policy. After a crash, all of
+it exists or nothing. Its name can be used again. To replace the records and keep indexes and
+policy, use `terrane import --mode replace`.
 
 Example:
   terrane drop s.terrane rides")]

@@ -1,11 +1,11 @@
-//! What an import does with a dataset that exists.
+//! What an import does with an existing dataset.
 
 use clap::{Args, ValueEnum};
 
 /// Flags of the mode of an import.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ModeFlags {
-    /// What becomes of a dataset that exists [default: create or append].
+    /// How an existing dataset is treated [default: create or append].
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
 }
@@ -13,15 +13,15 @@ pub struct ModeFlags {
 /// Modes of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Make the dataset; exit code 2 if it exists.
+    /// Create the dataset; exit code 2 if it exists.
     Create,
     /// Add to the dataset; exit code 2 if it does not exist.
     Append,
-    /// Make the dataset or add to it, and replace its records whose keys are imported. A key that comes twice in the files
-    /// is refused, as in every mode.
+    /// Create the dataset or add to it, and replace its records whose keys are imported. A key that
+    /// occurs twice in the files is refused, as in every mode.
     Upsert,
-    /// Put the records and the columns of the files in the place of all that the dataset has. Partitions, policy and
-    /// indexes are kept; feeds begin anew.
+    /// Replace all records and columns of the dataset by those of the files. Partitions, policy and
+    /// indexes are kept; feeds start from the beginning.
     Replace,
 }
 

@@ -1,4 +1,4 @@
-//! The flags that tell how values and coordinates are read, of the commands that take records.
+//! The flags on how values and coordinates are read, for the commands that read records.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ pub struct TypeOfColumn {
 /// How values and coordinates are read.
 #[derive(Debug, Default, Args)]
 pub struct ReadingFlags {
-    /// Type of a column, where a guess would be wrong (repeatable): bool, int64, float32, float64, utf8, binary, uuid,
-    /// date, timestamp. Dates and timestamps are read as ISO 8601, or by a pattern of strftime, such as
-    /// day=date:%d.%m.%Y or at='timestamp:%m/%d/%Y %H:%M'.
+    /// Type of a column, if the guess is wrong (repeatable): bool, int64, float32, float64, utf8,
+    /// binary, uuid, date, timestamp. Dates and timestamps are read as ISO 8601, or by a strftime
+    /// pattern, such as day=date:%d.%m.%Y or at='timestamp:%m/%d/%Y %H:%M'.
     #[arg(long = "type", value_name = "COLUMN=TYPE[:FORMAT]", value_parser = parse_type)]
     pub types: Vec<TypeOfColumn>,
     /// Text that stands for null in fields of CSV and strings of JSON, quoted or not (repeatable).
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub null: Vec<String>,
-    /// Reference system of the coordinates, whatever the input says: EPSG:N, PROJJSON or WKT with a code, or @FILE
-    /// with one of them. They are converted to longitude and latitude.
+    /// Reference system of the coordinates, overriding the input's: EPSG:N, PROJJSON or WKT with a
+    /// code, or @FILE with one of them. They are converted to longitude and latitude.
     #[arg(long, value_name = "CRS|@FILE", value_parser = parse_crs, conflicts_with = "planar")]
     pub crs: Option<Crs>,
-    /// Longitudes may be counted from 0 to 360 degrees: 235.5 is -124.5. A geometry that goes beyond 180 degrees
-    /// is cut there.
+    /// Accept longitudes from 0 to 360 degrees: 235.5 is -124.5. A geometry that crosses 180
+    /// degrees is cut there.
     #[arg(long, conflicts_with = "planar")]
     pub wrap_longitudes: bool,
 }
@@ -43,7 +43,7 @@ impl ReadingFlags {
     }
 }
 
-/// What encloses the fields of a CSV file.
+/// The character that encloses the fields of a CSV file.
 #[derive(Clone, Copy, Debug)]
 pub struct QuoteFlag(pub terrane_formats::Quote);
 
@@ -54,7 +54,7 @@ pub fn parse_quote(text: &str) -> Result<QuoteFlag, String> {
     }
 }
 
-/// One ASCII character, a tab also as `tab` or `\t`.
+/// One ASCII character; a tab also as `tab` or `\t`.
 pub fn parse_character(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
@@ -64,7 +64,7 @@ pub fn parse_character(text: &str) -> Result<u8, String> {
 }
 
 fn parse_type(text: &str) -> Result<TypeOfColumn, String> {
-    // Names of columns may have an equals sign in them, types have none before their pattern.
+    // Names of columns may contain an equals sign; types contain none before their pattern.
     let splits = text.match_indices('=').map(|(place, _)| (&text[..place], &text[place + 1..]));
     let mut refused = None;
     for (column, demanded) in splits {

@@ -1,5 +1,5 @@
-//! Where refused rows may go: never into the store, an input, or a file that is no earlier
-//! file of rejects.
+//! The destination of refused rows: never in the store, an input, or a file with anything but
+//! rejects.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,13 +15,13 @@ use crate::failure::Failure;
 
 /// Extension of the default file beside each input.
 const SUFFIX: &str = ".rejects.ndjson";
-/// Longest first line of a file that is looked at to tell what the file is.
+/// Longest first line that is read to recognise a file of rejects.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// A place for refused rows.
+/// A destination for refused rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// As it was named.
+    /// As the user named it.
     pub name: PathBuf,
     /// The file itself, without symbolic links.
     pub path: PathBuf,
@@ -29,17 +29,17 @@ pub struct Destination {
     pub is_stream: bool,
 }
 
-/// The file that takes an input's rejects where none is named.
+/// The default file for an input's rejects.
 fn default_name(input: &Path) -> PathBuf {
     let mut name = input.as_os_str().to_owned();
     name.push(SUFFIX);
     PathBuf::from(name)
 }
 
-/// The places for the rejects of the inputs, in their order.
+/// The destinations for the rejects of the inputs, in their order.
 ///
 /// # Errors
-/// When writing to one of them would destroy something.
+/// When writing to one of them would destroy data.
 pub fn of_inputs(arguments: &ImportArguments) -> Result<Vec<Destination>, Failure> {
     let store = resolve(&arguments.store).map_err(|error| cannot_look_at(&arguments.store, &error))?;
     let inputs: Vec<(u64, u64)> =
@@ -71,7 +71,7 @@ impl Destination {
             Err(error) => return Err(cannot_look_at(&name, &error)),
         };
         if existing.is_none() && name.is_symlink() {
-            return refused("this is a symbolic link to nothing");
+            return refused("this is a symbolic link without a target");
         }
         let path = resolve(&name).map_err(|error| cannot_look_at(&name, &error))?;
         if path.starts_with(store) {
@@ -88,19 +88,19 @@ impl Destination {
         }
         let is_stream = !metadata.is_file();
         if !is_stream && !is_rejects(&path).map_err(|error| cannot_look_at(&name, &error))? {
-            return refused("there is a file of this name already that is no file of rejects");
+            return refused("a file of this name exists, and it is no file of rejects");
         }
         Ok(Self { name, path, is_stream })
     }
 }
 
-/// Device and inode, which all names of a file share.
+/// Device and inode, the same for all names of a file.
 fn identity(metadata: &fs::Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
 fn cannot_look_at(path: &Path, error: &io::Error) -> Failure {
-    Failure::io(format_args!("look at {}", path.display()), error)
+    Failure::io(format_args!("examine {}", path.display()), error)
 }
 
 /// The path without symbolic links and dots, as far as it exists.

@@ -1,4 +1,4 @@
-//! Columns of a file whose type is another than the dataset's: float64 where that is int64, and those without values.
+//! Columns whose type differs from the dataset's: float64 for int64, and columns without values.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use arrow_schema::{ArrowError, DataType, Field};
 use terrane::schema::{ColumnType, Schema};
 use terrane_literal::exact_integer;
 
-/// The batch with its columns as the dataset has them, as far as their values fit: columns of float64 stay such where not
-/// all values are integers, and their names are returned.
+/// The batch with its columns converted to the dataset's types, if their values fit. Columns of
+/// float64 stay if not all values are integers; their names are returned.
 ///
 /// # Errors
-/// None but defects.
+/// Unexpected errors only.
 pub fn fitted(batch: &RecordBatch, schema: &Schema) -> Result<(RecordBatch, Vec<String>), ArrowError> {
     let is_integer = |name: &str| schema.column(name).is_some_and(|column| column.column_type == ColumnType::Int64);
     let (mut fields, mut arrays, mut others) = (Vec::new(), Vec::new(), Vec::new());
@@ -21,7 +21,7 @@ pub fn fitted(batch: &RecordBatch, schema: &Schema) -> Result<(RecordBatch, Vec<
         let is_float = *field.data_type() == DataType::Float64;
         let is_empty = array.null_count() == array.len();
         let array = match schema.column(field.name()) {
-            // A column without values may be of any type.
+            // A column without values fits any type.
             Some(column) if is_empty => new_null_array(&column.column_type.to_arrow(), array.len()),
             Some(_) if is_float && is_integer(field.name()) => integers_of(array).unwrap_or_else(|| {
                 others.push(field.name().clone());

@@ -1,37 +1,37 @@
-//! Where the rows of an import come from: its numbering over all files back to files and rows.
+//! The origin of the rows of an import: from the row number over all files to a file and its row.
 
-/// Rows that follow each other in the import and in a file.
+/// Rows that are consecutive both in the import and in a file.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    /// Number of the first in the import, from 0.
+    /// Number of the first row in the import, from 0.
     start: u64,
-    /// Number of the first in its file, from 1.
+    /// Number of the first row in its file, from 1.
     row: u64,
     file: usize,
 }
 
-/// The origin of every row handed to an importer.
+/// The origin of each row that was passed to an importer.
 #[derive(Debug)]
 pub struct Positions {
-    /// Spans that are kept. Rows beyond are not told apart, which only messages suffer from.
+    /// Spans that are kept. The origin of rows beyond is unknown, which affects only messages.
     spans_max: usize,
     spans: Vec<Span>,
     file: usize,
     next: u64,
-    /// What the next row's number in the file is if it belongs to the last span.
+    /// The next row's number in its file, if it belongs to the last span.
     expected: Option<u64>,
     is_full: bool,
 }
 
 impl Positions {
-    /// None so far; they take up to so many bytes.
+    /// Creates an empty one that takes up to `bytes_max` of memory.
     pub fn new(bytes_max: usize) -> Self {
-        // A vector that grows has room for twice as many.
+        // A vector that grows doubles its capacity.
         let spans_max = (bytes_max / size_of::<Span>() / 2).max(1);
         Self { spans_max, spans: Vec::new(), file: 0, next: 0, expected: None, is_full: false }
     }
 
-    /// From here on rows come from another file.
+    /// The following rows come from another file.
     pub fn begin_file(&mut self, file: usize) {
         self.file = file;
         self.expected = None;
@@ -49,7 +49,7 @@ impl Positions {
         }
     }
 
-    /// File and row of a row of the import; `None` where it is not known.
+    /// File and row of a row of the import; `None` if unknown.
     pub fn find(&self, number: u64) -> Option<(usize, u64)> {
         if number >= self.next {
             return None;

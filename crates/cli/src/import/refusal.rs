@@ -7,25 +7,25 @@ use serde_json::Value;
 use terrane::{RefusedRow, Snapshot};
 use terrane_formats::{Batch, OutputFormat, RejectedRow, WriteOptions, writer};
 
-/// Why a row is not in the dataset.
+/// Why a row was refused.
 #[derive(Debug)]
 pub struct Refusal {
     /// The data row of the file, from 1.
     pub row: Option<u64>,
     /// The line of a text file, from 1.
     pub line: Option<u64>,
-    /// What is wrong, with the column if one is at fault.
+    /// What is wrong, and in which column if known.
     pub reason: String,
-    /// The row as the file has it, where it is text.
+    /// The row as it is in a text file.
     pub raw: Option<String>,
-    /// The row's values, where it is known by them.
+    /// The values of the row, if only they are known.
     pub values: Option<Value>,
     /// Whether another record has its key.
     pub is_duplicate: bool,
 }
 
 impl Refusal {
-    /// A row that its file's reader could not make sense of.
+    /// A row that the reader of its file refused.
     pub fn by_reader(row: &RejectedRow) -> Self {
         Self {
             row: Some(row.row),
@@ -41,13 +41,13 @@ impl Refusal {
     pub fn by_store(batch: &Batch, refused: RefusedRow) -> Self {
         Self {
             values: values_of(&batch.batch, refused.row),
-            // The importer compares rows with each other first.
+            // The importer first compares rows with each other.
             ..Self::new(batch.rows.get(refused.row).copied(), &refused.error, false)
         }
     }
 
-    /// A row that is refused at the end of the import, when its values are not at hand;
-    /// `existing` is the dataset as it was before.
+    /// A row that is refused at the end of the import, without its values; `existing` is the
+    /// dataset before the import.
     ///
     /// # Errors
     /// When the dataset cannot be read.
@@ -64,20 +64,18 @@ impl Refusal {
             terrane::Error::DuplicateKey { key } if is_stored => {
                 (format!("a record with the key {key} exists already in the dataset"), true)
             }
-            terrane::Error::DuplicateKey { key } => {
-                (format!("a row with the key {key} exists already among those before it"), true)
-            }
+            terrane::Error::DuplicateKey { key } => (format!("an earlier row has the same key {key}"), true),
             other => (other.to_string(), false),
         };
         Self { row, line: None, reason, raw: None, values: None, is_duplicate }
     }
 
-    /// Whether the row is known to have nothing in a column.
+    /// Whether the row is known to have no value in a column.
     pub fn lacks(&self, column: &str) -> bool {
         self.values.as_ref().is_some_and(|values| values.get(column).is_none_or(Value::is_null))
     }
 
-    /// The refusal in words, with file, row and line.
+    /// The refusal as a message, with file, row and line.
     pub fn describe(&self, path: Option<&Path>) -> String {
         let path = path.map_or_else(|| "one of the files".to_string(), |path| path.display().to_string());
         let row = self.row.map_or_else(String::new, |row| format!(", row {row}"));
@@ -86,7 +84,7 @@ impl Refusal {
     }
 }
 
-/// A row as a JSON object; `None` where it cannot be shown as one.
+/// A row as a JSON object; `None` if it has no JSON form.
 fn values_of(batch: &RecordBatch, row: usize) -> Option<Value> {
     if row >= batch.num_rows() {
         return None;

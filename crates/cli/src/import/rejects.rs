@@ -1,9 +1,9 @@
-//! The files that refused rows go to: one JSON object a line, with file, row, line, reason and
-//! the row itself.
+//! The files for refused rows: one JSON object per line, with file, row, line, reason and the row
+//! itself.
 //!
-//! Rows are gathered in a temporary file beside each destination, which takes the destination's
-//! place once it is complete and durable. An import publishes its rejects before it commits: if
-//! they cannot be written, nothing is imported; if it fails before, earlier files stay.
+//! Rows are collected in a temporary file beside each destination. It replaces the destination once
+//! it is complete and durable. An import publishes its rejects before it commits. If they cannot be
+//! written, nothing is imported; if it fails earlier, existing files stay.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -27,34 +27,35 @@ const REASON: &str = "reason";
 const RAW: &str = "raw";
 const VALUES: &str = "values";
 
-/// The files of rejects of one import, created with the first row that goes to them.
+/// The files of rejects of one import, created with the first refused row.
 #[derive(Debug)]
 pub struct Rejects {
-    /// Where the rows of each input go; none where the first of them ends the import.
+    /// The destination of each input's rows; empty if the first refused row ends the import.
     destinations: Vec<Destination>,
-    /// What was written so far.
+    /// The files so far.
     outputs: Vec<Output>,
-    /// The one of them that is open.
+    /// The open file.
     current: usize,
 }
 
-/// A file of rejects that is not complete yet.
+/// An unfinished file of rejects.
 #[derive(Debug)]
 struct Output {
     destination: Destination,
-    /// Where the rows are until they are complete; the destination itself if it is a stream.
+    /// The path of the rows until they are complete; the destination itself if it is a stream.
     path: PathBuf,
-    /// `None` while rows go elsewhere, as there may be more outputs than files can be open.
+    /// `None` while rows go to another file, as there may be more outputs than open files are
+    /// allowed.
     file: Option<BufWriter<File>>,
     rows: u64,
     is_published: bool,
 }
 
 impl Rejects {
-    /// The files that the flags ask for.
+    /// The files according to the flags.
     ///
     /// # Errors
-    /// When something would be overwritten, or rejects are not put aside at all.
+    /// When a file would be overwritten, or rows are not to be skipped at all.
     pub fn new(arguments: &ImportArguments) -> Result<Self, Failure> {
         let destinations = match (arguments.on_invalid, &arguments.rejects) {
             (OnInvalid::Error, Some(_)) => return Err(Failure::usage("--rejects needs --on-invalid skip")),
@@ -64,7 +65,7 @@ impl Rejects {
         Ok(Self { destinations, outputs: Vec::new(), current: 0 })
     }
 
-    /// Writes a refused row of an input, by its number, or of one of them that is not known.
+    /// Writes a refused row of an input, given by its number, or of an unknown one.
     pub fn write(&mut self, input: Option<(usize, &Path)>, refusal: &Refusal) -> Result<(), Failure> {
         let number = input.map_or(0, |(number, _)| number);
         let Some(destination) = self.destinations.get(number).or(self.destinations.first()) else {
@@ -85,12 +86,12 @@ impl Rejects {
         self.outputs[place].write(&line(input.map(|(_, path)| path), refusal))
     }
 
-    /// Completes the files, makes them durable, and puts them in their places.
+    /// Completes the files, makes them durable, and moves them to their destinations.
     pub fn publish(&mut self) -> Result<(), Failure> {
         self.outputs.iter_mut().try_for_each(Output::publish)
     }
 
-    /// Says where the rows are.
+    /// Prints where the rows are.
     pub fn describe(&self, messages: &Messages) {
         for output in &self.outputs {
             let rows = counted(output.rows, "refused row is", "refused rows are");
@@ -151,7 +152,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if !self.is_published && !self.destination.is_stream {
-            // It is of no use to anybody, and its name says what it is.
+            // A leftover is useless, and its name tells what it is.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::place::decoding_memory;
 use crate::reading::{check_reading, file_column_type, file_key_type};
 
-/// Opens a file, so that it fits `schema` where the dataset is known.
+/// Opens a file so that it fits `schema`, if the dataset is known.
 pub fn open(
     arguments: &ImportArguments,
     common: &Common,
@@ -25,12 +25,12 @@ pub fn open(
     Ok(terrane_formats::open(path, &options)?)
 }
 
-/// The column that both flags of coordinates name, if they do.
+/// The column that both coordinate flags name, if they name the same one.
 fn pair_column(arguments: &ImportArguments) -> Option<&String> {
     arguments.lon.as_ref().filter(|lon| arguments.lat.as_ref() == Some(lon))
 }
 
-/// Names of the columns that two coordinates of one column become.
+/// Names for the two columns made of one column with both coordinates.
 fn pair_names(planar: bool) -> [String; 2] {
     if planar { ["x", "y"] } else { ["lon", "lat"] }.map(str::to_owned)
 }
@@ -78,7 +78,7 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     options
 }
 
-/// The schema of a dataset that is made from a file.
+/// The schema of a dataset that is created from a file.
 pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema, Failure> {
     let geometry = match &source.geometry {
         GeometryColumns::Column { name } => GeometryColumn::Geometry { name: name.clone() },
@@ -106,19 +106,19 @@ pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema,
     Ok(schema)
 }
 
-/// The schema of a dataset with these columns that has its key and its geometry where `bare` has them.
+/// The schema of a dataset with these columns, and with the key and geometry of `bare`.
 pub fn schema_with(bare: &Schema, columns: &ArrowSchema) -> Result<Schema, Failure> {
     let key = Some(bare.key.name.as_str()).filter(|_| !bare.key.generated);
     Schema::from_arrow(columns, key, bare.geometry.clone(), bare.system)
         .map_err(|error| Failure::from(terrane::Error::from(error)))
 }
 
-/// Refuses demanded types of columns that are not there.
+/// Refuses types for columns that do not exist.
 pub fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
     let is_missing = |column: &str| schema.column_names().all(|name| name != column);
     match arguments.reading.types.iter().find(|demanded| is_missing(&demanded.column)) {
         Some(demanded) => Err(Failure::usage(format!(
-            "--type names column {:?}, and there is none; the columns are {}",
+            "--type names column {:?}, which does not exist; the columns are {}",
             demanded.column,
             schema.column_names().collect::<Vec<_>>().join(", ")
         ))),
@@ -126,7 +126,7 @@ pub fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> R
     }
 }
 
-/// The same error with the type that the column has in the file, and not what it is converted to.
+/// The same error with the column's type in the file, not the converted type.
 fn as_stored(error: SchemaError, source: &Source) -> SchemaError {
     match error {
         SchemaError::UnsupportedType { name, found, role } => {
@@ -137,12 +137,12 @@ fn as_stored(error: SchemaError, source: &Source) -> SchemaError {
     }
 }
 
-/// Refuses flags that contradict a dataset that is there already.
+/// Refuses flags that contradict an existing dataset.
 pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), Failure> {
     let name = &arguments.dataset;
     if arguments.planar && schema.system != CoordinateSystem::Planar {
         return Err(Failure::usage(format!(
-            "dataset {name:?} holds longitude and latitude; leave --planar out, or import into another dataset"
+            "dataset {name:?} holds longitude and latitude; omit --planar, or import into another dataset"
         )));
     }
     check_reading(&arguments.reading, name, schema)?;
@@ -185,7 +185,7 @@ pub fn new_columns(source: &Source, schema: &Schema) -> Result<Vec<Column>, Fail
         .map(|field| match ColumnType::from_field(field) {
             Some(column_type) => Ok(Column::new(field.name(), column_type)),
             None => Err(Failure::refused(format!(
-                "{}: column {:?} is {}, which no column of a dataset can be",
+                "{}: column {:?} is {}, which datasets do not support",
                 source.path.display(),
                 field.name(),
                 field.data_type()
@@ -194,7 +194,7 @@ pub fn new_columns(source: &Source, schema: &Schema) -> Result<Vec<Column>, Fail
         .collect()
 }
 
-/// What a file is taken for: format, rows, key, geometry and coordinates.
+/// The detected properties of a file: format, rows, key, geometry and coordinates.
 pub fn description(source: &Source, schema: &Schema) -> String {
     let has_key = source.schema.column_with_name(&schema.key.name).is_some();
     let guess = Guess { key: has_key.then(|| schema.key.name.clone()), geometry: source.geometry.clone() };

@@ -1,4 +1,5 @@
-//! Inputs that can be read but once, such as pipes, in files without names: text is read twice.
+//! Unnamed temporary files for inputs that can be read only once, such as pipes, since text is read
+//! twice.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,18 +11,18 @@ use crate::failure::Failure;
 /// The name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// The inputs of an import, each read from its start as often as need be.
+/// The inputs of an import. Each can be read from its start as often as needed.
 #[derive(Debug)]
 pub struct Inputs {
-    /// The copies of those that are no regular files.
+    /// The copies of inputs that are no regular files.
     copies: Vec<Option<File>>,
 }
 
 impl Inputs {
-    /// Copies those that are no regular files beside the store, to its end.
+    /// Copies such inputs to files beside the store, up to their ends.
     ///
     /// # Errors
-    /// An input that cannot be read; a disk without room.
+    /// When an input cannot be read, or the disk has no space.
     pub fn new(files: &[PathBuf], store: &Path) -> Result<Self, Failure> {
         let directory = match store.is_dir() {
             true => store,
@@ -31,14 +32,14 @@ impl Inputs {
         Ok(Self { copies })
     }
 
-    /// Where the content of an input lies, if not under its name.
+    /// The path of an input's content, if it differs from its name.
     pub fn content(&self, number: usize) -> Option<PathBuf> {
         let copy = self.copies.get(number)?.as_ref()?;
         Some(PathBuf::from(format!("/proc/self/fd/{}", copy.as_raw_fd())))
     }
 }
 
-/// Whether an input can be read but once.
+/// Whether an input can be read only once.
 pub fn is_stream(path: &Path) -> bool {
     let is_special = |metadata: fs::Metadata| !metadata.is_file() && !metadata.is_dir();
     path == Path::new(STANDARD_INPUT) || fs::metadata(path).is_ok_and(is_special)

@@ -1,4 +1,4 @@
-//! The columns of a dataset that is made from several files: those of all of them.
+//! The columns of a dataset that is created from several files: the union of theirs.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use arrow_schema::{DataType, Field, FieldRef, Schema as ArrowSchema};
 use terrane::schema::Schema;
 use terrane_formats::{ColumnType, Source};
 
-/// Files that are kept open until they are read, so that text is not looked through again.
+/// Most files that stay open until they are read, so that text need not be analysed again.
 const KEPT_OPEN_MAX: usize = 32;
 
-/// The columns that files have together.
+/// The union of the columns of several files.
 #[derive(Debug, Default)]
 pub struct Union {
     columns: Vec<UnionColumn>,
-    /// The files as far as they are kept, in their order.
+    /// The files that stay open, in their order.
     kept: Vec<Option<Source>>,
-    /// What the user should know about columns that differ.
+    /// Notices on columns that differ.
     pub warnings: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ struct UnionColumn {
     field: FieldRef,
     /// Whether no file so far has a value in it.
     is_empty: bool,
-    /// The file that its type is from.
+    /// The file that its type comes from.
     path: PathBuf,
 }
 
@@ -48,18 +48,19 @@ impl Union {
         self.kept.push(keeps.then_some(file));
     }
 
-    /// The columns of all files, in the order in which they came.
+    /// The columns of all files, in order of appearance.
     pub fn schema(&self) -> ArrowSchema {
         ArrowSchema::new(self.columns.iter().map(|column| column.field.clone()).collect::<Vec<_>>())
     }
 
-    /// A file that can be read as it was opened, as its columns have the types of the dataset.
+    /// An open file, if its columns have the types of the dataset.
     pub fn take(&mut self, number: usize, schema: &Schema) -> Option<Source> {
         let wanted = schema.to_arrow();
         let fits = |file: &Source| {
             file.schema.fields().iter().all(|field| {
                 wanted.column_with_name(field.name()).is_some_and(|(_, column)| {
-                    // Floats become integers, and columns without values anything, when they are read.
+                    // While reading, floats are converted to integers, and columns without values
+                    // to anything.
                     column.data_type() == field.data_type()
                         || matches!((column.data_type(), field.data_type()), (DataType::Int64, DataType::Float64))
                         || file.is_empty_column(field.name())
@@ -71,7 +72,8 @@ impl Union {
 }
 
 impl UnionColumn {
-    /// Takes in a column of another type: a timestamp also holds dates. Otherwise the first file decides.
+    /// Adds a column of another type. A timestamp also holds dates; otherwise the first file
+    /// decides.
     fn meet(&mut self, field: &Field, path: PathBuf, warnings: &mut Vec<String>) {
         let types = [self.field.data_type(), field.data_type()].map(ColumnType::from_data_type);
         let [Some(known), Some(other)] = types else { return };
@@ -81,10 +83,11 @@ impl UnionColumn {
                 (self.field, self.path) = (field.clone().into(), path);
             }
             (known, ColumnType::Date32) if is_timestamp(known) => {}
-            // Numbers are settled when they are read.
+            // The reader converts numbers.
             (ColumnType::Int64, ColumnType::Float64) | (ColumnType::Float64, ColumnType::Int64) => {}
             (known, other) => warnings.push(format!(
-                "column {name:?} is {known} in {} and {other} in {}; it is read as {known}, unless --type {name}=TYPE says otherwise",
+                "column {name:?} is {known} in {} and {other} in {}; it is read as {known}; choose another type with \
+                 --type {name}=TYPE",
                 self.path.display(),
                 path.display(),
                 name = field.name(),

@@ -1,4 +1,4 @@
-//! Geometries that are stored as they are, although the standard does not call them valid.
+//! Geometries that are stored as they are although they are invalid by the standard.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::messages::Messages;
 /// WKB codes of a point and a multi-point without Z and M, which are always valid.
 const POINTS: [u32; 2] = [1, 4];
 
-/// How many geometries of an import are not valid, and the first of them.
+/// The number of invalid geometries of an import, and the first of them.
 #[derive(Debug, Default)]
 pub struct Validity {
     invalid: u64,
@@ -20,8 +20,8 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Looks at the geometries of a batch of a file.
-    pub fn look(&mut self, path: &Path, batch: &Batch, geometry: &GeometryColumns) {
+    /// Checks the geometries of a batch.
+    pub fn check(&mut self, path: &Path, batch: &Batch, geometry: &GeometryColumns) {
         let GeometryColumns::Column { name } = geometry else { return };
         let column = batch.batch.column_by_name(name).and_then(|column| column.as_binary_opt::<i32>());
         for (wkb, row) in column.into_iter().flatten().zip(&batch.rows) {
@@ -31,17 +31,18 @@ impl Validity {
         }
     }
 
-    /// Says how many there were.
+    /// Prints how many there were.
     pub fn describe(&self, messages: &Messages) {
         let Some(first) = &self.first else { return };
         let geometries = counted(self.invalid, "geometry is", "geometries are");
         messages.warn(format_args!(
-            "{geometries} not valid and stored as given, so that conditions may or may not hold of them (first: {first})"
+            "{geometries} not valid and stored as given; spatial conditions on them may give wrong results (first: \
+             {first})"
         ));
     }
 }
 
-/// Why a geometry is not valid. One that cannot be read is refused elsewhere.
+/// Why a geometry is invalid. One that cannot be read is refused elsewhere.
 fn fault(wkb: &[u8]) -> Option<String> {
     let code = wkb.get(1..5).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)?;
     if POINTS.contains(&code) {

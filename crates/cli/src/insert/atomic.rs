@@ -1,6 +1,8 @@
-//! `insert --atomic`: the records of an input wait until it ends, and are inserted by one transaction or not at all.
+//! `insert --atomic`: collects the records of an input until it ends, then inserts them in one
+//! transaction or not at all.
 //!
-//! What they change of the schema waits with them: the first of them makes a schema that is not yet the dataset's.
+//! Changes of the schema wait with the records. They are collected in a schema of their own, which
+//! the dataset gets at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,34 +17,34 @@ use super::reason_of;
 use super::row::Row;
 use crate::failure::Failure;
 
-/// Rows that are made a batch at once.
+/// Rows per batch.
 const BATCH_ROWS: usize = 1000;
 
-/// Records that wait.
+/// Collected records.
 #[derive(Debug)]
-pub struct Together {
+pub struct AtomicRows {
     rows: Vec<Row>,
-    /// What the dataset is to be like; none before the first row.
+    /// The schema that the dataset will have; `None` before the first row.
     schema: Option<Arc<Schema>>,
     bytes: usize,
     bytes_max: usize,
 }
 
-/// Why a row, by its line, keeps all from being inserted.
+/// Why a row prevents the insertion of all, with its line.
 pub type Refusal = (u64, String);
 
-impl Together {
-    /// None yet, and never more than so many bytes of text.
+impl AtomicRows {
+    /// Creates an empty one for at most `bytes_max` of text.
     pub fn new(bytes_max: usize) -> Self {
         Self { rows: Vec::new(), schema: None, bytes: 0, bytes_max }
     }
 
-    /// What the dataset is like with the rows so far, if they change it.
+    /// The schema of the dataset with the rows so far, if they change it.
     pub fn schema(&self) -> Option<&Arc<Schema>> {
         self.schema.as_ref()
     }
 
-    /// Adds a row that was made for a schema, of so many bytes; or says why it is refused.
+    /// Adds a row of a schema, of `bytes` bytes of text; or returns why it is refused.
     pub fn add(&mut self, row: Row, schema: &Schema, bytes: usize) -> Result<Result<(), String>, Failure> {
         self.bytes += bytes;
         if self.bytes > self.bytes_max {
@@ -67,7 +69,7 @@ impl Together {
         Ok(Ok(()))
     }
 
-    /// Makes the integers of a column floats in the rows that wait, if all of them are some exactly.
+    /// Converts the integers of a column to floats in the collected rows, if all of them are exact.
     fn widen(&mut self, name: &str) -> Result<(), String> {
         let integers = || {
             let values =
@@ -92,8 +94,8 @@ impl Together {
         Ok(())
     }
 
-    /// Inserts all rows into the dataset, which is created if there is none, and tells the keys of those that are stored; or why
-    /// none is inserted.
+    /// Inserts all rows into the dataset, which is created if there is none. Returns the keys of
+    /// the stored rows, or why none is inserted.
     pub fn insert(
         mut self,
         dataset: Option<&Dataset>,
@@ -109,7 +111,7 @@ impl Together {
             refusals.sort_by_key(|(line, _)| *line);
             return Ok(Err(refusals));
         }
-        // Nothing can be refused any more, but for a column that cannot be changed.
+        // From here on nothing is refused, except a column that cannot be changed.
         let dataset = match dataset {
             Some(dataset) => {
                 change(dataset, &schema)?;
@@ -118,25 +120,25 @@ impl Together {
             None => create(&schema)?,
         };
         let (schema, mut keys) = (dataset.schema(), Vec::with_capacity(self.rows.len()));
-        let mut together = dataset.atomic_batch();
+        let mut transaction = dataset.atomic_batch();
         for rows in self.batches() {
-            let outcome = together.push(&batch::of_rows(rows, &schema)?, on_conflict)?;
+            let outcome = transaction.push(&batch::of_rows(rows, &schema)?, on_conflict)?;
             keys.extend(outcome.keys);
             if let Some(refused) = outcome.refused.into_iter().next() {
                 return Err(refused.error.into());
             }
         }
-        together.commit()?;
+        transaction.commit()?;
         Ok(Ok(last_of_each(keys)))
     }
 
-    /// The rows in runs of which all bring keys, or none.
+    /// The rows in runs that bring keys throughout, or none.
     fn batches(&self) -> impl Iterator<Item = &[Row]> {
         let alike = self.rows.chunk_by(|row, next| row.key.is_some() == next.key.is_some());
         alike.flat_map(|rows| rows.chunks(BATCH_ROWS))
     }
 
-    /// The rows that the schema does not take.
+    /// The rows that the schema does not accept.
     fn misfits(&self, schema: &Schema) -> Result<Vec<Refusal>, Failure> {
         let (mut refusals, mut key, mut value) = (Vec::new(), Vec::new(), Vec::new());
         for rows in self.batches() {
@@ -153,12 +155,12 @@ impl Together {
         Ok(refusals)
     }
 
-    /// The rows whose key is stored, or that of an earlier row.
+    /// The rows whose key is stored already, or occurs in an earlier row.
     fn duplicates(&self, dataset: Option<&Dataset>) -> Result<Vec<Refusal>, Failure> {
         let (mut refusals, mut lines) = (Vec::new(), HashMap::with_capacity(self.rows.len()));
         for (line, key) in self.rows.iter().filter_map(|row| Some((row.line, row.key.as_ref()?))) {
             if let Some(first) = lines.insert(key, line) {
-                refusals.push((line, format!("the key {key} is that of line {first} too; --upsert takes the last")));
+                refusals.push((line, format!("line {first} has the same key {key}; --upsert takes the last record")));
             } else if let Some(dataset) = dataset
                 && dataset.get(key)?.is_some()
             {
@@ -169,7 +171,8 @@ impl Together {
     }
 }
 
-/// Each key once, in the order of the records that are stored: of those of one key, the last.
+/// Each key once, in the order of the stored records. Of the records with one key, the last is
+/// stored.
 fn last_of_each(keys: Vec<Key>) -> Vec<Key> {
     let mut seen = HashSet::with_capacity(keys.len());
     let is_last: Vec<bool> = keys.iter().rev().map(|key| seen.insert(key)).collect();
@@ -177,11 +180,11 @@ fn last_of_each(keys: Vec<Key>) -> Vec<Key> {
     keys.iter().filter(|_| is_last.next().unwrap_or(true)).cloned().collect()
 }
 
-/// Gives a dataset the columns, and the types, of a schema that was made of its own.
+/// Changes a dataset's columns and their types to those of a schema.
 fn change(dataset: &Dataset, schema: &Schema) -> Result<(), Failure> {
     let before = dataset.schema();
     let is_widened = |name: &str| before.column(name).is_some_and(|column| column.column_type == ColumnType::Int64);
-    // What may be refused comes before what is not.
+    // Operations that may fail precede those that cannot.
     for column in schema.columns.iter().filter(|column| column.column_type == ColumnType::Float64) {
         if is_widened(&column.name) {
             dataset.widen_column(&column.name)?;

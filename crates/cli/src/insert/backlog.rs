@@ -1,4 +1,5 @@
-//! Lines that arrive faster than they are written: read by a thread of their own, and kept on disk or let go.
+//! Lines that arrive faster than they are written. A thread reads them, and keeps them on disk or
+//! drops them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,26 +12,26 @@ use super::lines::{Arrivals, Line};
 use super::spill::{PIECE_BYTES, SpillFiles};
 use super::stop::Stop;
 
-/// Bytes that a line takes in memory besides its text.
+/// Memory that a line takes besides its text.
 const LINE_BYTES: usize = size_of::<Line>();
-/// How often is looked whether a full disk has room again, if nothing else tells.
+/// Interval of checks whether a full disk has space again, without another event.
 const ROOM_PAUSE: Duration = Duration::from_millis(100);
 
-/// What becomes of lines that do not fit in memory.
+/// What to do with lines that do not fit in memory.
 #[derive(Debug)]
-pub enum Excess {
-    /// They are written to files that have no names, and written to the store in their turn. While the disk has no room, no
-    /// more are read.
+pub enum Overflow {
+    /// They are written to unnamed files, and later to the store. While the disk has no space,
+    /// reading stops.
     Spill(SpillFiles),
     /// They are dropped and counted.
     Discard,
 }
 
-impl Excess {
+impl Overflow {
     /// Files in a directory for lines that do not fit.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn spill(directory: &Path) -> io::Result<Self> {
         SpillFiles::new(directory).map(Self::Spill)
     }
@@ -49,22 +50,22 @@ struct State {
     lines: VecDeque<Line>,
     /// Bytes of `lines`.
     bytes: usize,
-    excess: Excess,
+    overflow: Overflow,
     discarded: u64,
-    /// How the input ended, if it has.
+    /// How the input ended, once it has.
     ended: Option<io::Result<()>>,
-    /// Whether nobody wants more.
+    /// Whether the consumer needs no more lines.
     is_closed: bool,
 }
 
 impl Backlog {
-    /// Keeps so many bytes of lines in memory.
-    pub fn new(bytes_max: usize, excess: Excess) -> Self {
-        let state = State { lines: VecDeque::new(), bytes: 0, excess, discarded: 0, ended: None, is_closed: false };
+    /// Keeps at most `bytes_max` of lines in memory.
+    pub fn new(bytes_max: usize, overflow: Overflow) -> Self {
+        let state = State { lines: VecDeque::new(), bytes: 0, overflow, discarded: 0, ended: None, is_closed: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), bytes_max }
     }
 
-    /// Reads an input to its end, or until nobody wants more.
+    /// Reads an input to its end, or until the consumer needs no more lines.
     pub fn fill(&self, input: &mut dyn Arrivals, count_max: usize) {
         let _abandoned = Abandoned(self);
         loop {
@@ -93,22 +94,22 @@ impl Backlog {
         }
     }
 
-    /// How many lines were dropped so far.
+    /// Number of lines dropped so far.
     pub fn discarded(&self) -> u64 {
         self.lock().discarded
     }
 
-    /// Lets the thread that reads know that nobody wants more.
+    /// Tells the reading thread that the consumer needs no more lines.
     pub fn close(&self) {
         self.lock().is_closed = true;
     }
 
-    /// What ends the reading of a thread when it is dropped, if it goes on then.
+    /// Ends the reading thread when it is dropped.
     pub fn end_with<'b>(&'b self, stop: &'b Stop) -> End<'b> {
         End { backlog: self, stop }
     }
 
-    /// A thread that panicked is told of by who joins it.
+    /// Whoever joins a thread that panicked reports the panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,7 +131,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Tells who waits for lines if the thread that reads them panics.
+/// Wakes the waiting consumer if the reading thread panics.
 struct Abandoned<'b>(&'b Backlog);
 
 impl Drop for Abandoned<'_> {
@@ -148,7 +149,7 @@ impl Arrivals for &Backlog {
         loop {
             let lines = state.give(count_max)?;
             if !lines.is_empty() {
-                // There is room for lines that wait for it.
+                // There is memory for lines that wait.
                 self.changed.notify_all();
                 return Ok(lines);
             }
@@ -164,20 +165,20 @@ impl Arrivals for &Backlog {
 }
 
 impl State {
-    /// Takes lines that arrived; gives back those that have to wait.
+    /// Takes lines that arrived; returns those that have to wait.
     fn take(&mut self, arrived: Vec<Line>, bytes_max: usize) -> io::Result<Vec<Line>> {
         let mut lines = arrived.into_iter();
-        // In the order in which they came: behind what is in the file nothing goes past it.
-        if !matches!(&self.excess, Excess::Spill(files) if !files.is_empty()) {
+        // Lines keep their order: none overtakes those in the file.
+        if !matches!(&self.overflow, Overflow::Spill(files) if !files.is_empty()) {
             while self.bytes < bytes_max {
                 let Some(line) = lines.next() else { return Ok(Vec::new()) };
                 self.bytes += bytes_of(&line);
                 self.lines.push_back(line);
             }
         }
-        match &mut self.excess {
-            Excess::Spill(files) => Ok(files.write(lines.collect())?.err().unwrap_or_default()),
-            Excess::Discard => {
+        match &mut self.overflow {
+            Overflow::Spill(files) => Ok(files.write(lines.collect())?.err().unwrap_or_default()),
+            Overflow::Discard => {
                 self.discarded += lines.len() as u64;
                 Ok(Vec::new())
             }
@@ -185,7 +186,7 @@ impl State {
     }
 
     fn give(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
-        if let Excess::Spill(files) = &mut self.excess
+        if let Overflow::Spill(files) = &mut self.overflow
             && self.lines.is_empty()
         {
             self.lines.extend(files.read()?);

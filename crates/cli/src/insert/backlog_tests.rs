@@ -3,7 +3,7 @@ use std::thread;
 use super::super::spill::{FILE_BYTES, Room, room_left};
 use super::*;
 
-/// An input of numbered lines, some at a time.
+/// An input of numbered lines, several at a time.
 struct Numbered {
     next: u64,
     end: u64,
@@ -46,9 +46,9 @@ fn all(mut backlog: &Backlog, count_max: usize) -> Vec<Line> {
     }
 }
 
-/// Files that may take so many bytes, however full the disk of this machine is.
-fn spill(file_bytes: u64, bytes_max: u64) -> Excess {
-    Excess::Spill(SpillFiles::with_room(&std::env::temp_dir(), file_bytes, Room::Bytes(bytes_max)))
+/// Files with this limit, independent of the free space of this machine's disk.
+fn spill(file_bytes: u64, bytes_max: u64) -> Overflow {
+    Overflow::Spill(SpillFiles::with_room(&std::env::temp_dir(), file_bytes, Room::Bytes(bytes_max)))
 }
 
 #[test]
@@ -57,20 +57,20 @@ fn what_does_not_fit_is_spilled_and_comes_in_its_turn() {
     backlog.fill(&mut numbered(5000), 100);
     assert!(backlog.lock().bytes <= 2000 + LINE_BYTES + 240);
     assert_eq!(all(&backlog, 20), (0..5000).map(line).collect::<Vec<_>>());
-    // The room of what was read is given back.
-    let Excess::Spill(files) = &backlog.lock().excess else { panic!("it spills") };
+    // The space of read lines is released.
+    let Overflow::Spill(files) = &backlog.lock().overflow else { panic!("it spills") };
     assert!(files.is_empty());
 }
 
 #[test]
 fn the_room_of_what_was_read_is_given_back_before_all_was() {
-    // Where files can have holes, of one file as well.
+    // If files can have holes, this holds for a single file as well.
     for file_bytes in [4 << 20, u64::MAX] {
         let backlog = Backlog::new(2000, spill(file_bytes, u64::MAX));
         backlog.fill(&mut numbered(100_000), 1000);
-        let bytes = || match &backlog.lock().excess {
-            Excess::Spill(files) => (files.len(), files.bytes_taken()),
-            Excess::Discard => (0, 0),
+        let bytes = || match &backlog.lock().overflow {
+            Overflow::Spill(files) => (files.len(), files.bytes_taken()),
+            Overflow::Discard => (0, 0),
         };
         let before = bytes();
         assert!(before.0 > 12 << 20 && before.1 >= before.0, "{before:?}");
@@ -131,13 +131,13 @@ fn lines_keep_their_order_while_they_arrive() {
 
 #[test]
 fn what_does_not_fit_is_discarded_and_counted() {
-    let backlog = Backlog::new(2000, Excess::Discard);
+    let backlog = Backlog::new(2000, Overflow::Discard);
     backlog.fill(&mut numbered(5000), 100);
     let lines = all(&backlog, 1000);
     assert_eq!(lines, (0..lines.len() as u64).map(line).collect::<Vec<_>>());
     assert!(!lines.is_empty());
     assert_eq!(lines.len() as u64 + backlog.discarded(), 5000);
-    // There is room again.
+    // There is space again.
     backlog.lock().ended = None;
     backlog.fill(&mut numbered(3), 100);
     assert_eq!(all(&backlog, 10).len(), 3);
@@ -160,7 +160,7 @@ fn a_failure_of_the_input_comes_after_the_lines_before_it() {
 
 #[test]
 fn nothing_is_read_once_nobody_wants_more() {
-    let backlog = Backlog::new(2000, Excess::Discard);
+    let backlog = Backlog::new(2000, Overflow::Discard);
     backlog.close();
     let mut input = numbered(u64::MAX);
     backlog.fill(&mut input, 100);

@@ -17,7 +17,7 @@ use terrane_space::geometry::as_point;
 use super::row::Row;
 use crate::failure::Failure;
 
-/// The rows as a batch, with the key column if they bring keys (all of them do, or none).
+/// The rows as a batch, with the key column if they bring keys. Either all of them do or none does.
 pub fn of_rows(rows: &[Row], schema: &Schema) -> Result<RecordBatch, Failure> {
     let mut columns: Vec<(String, ArrayRef)> = Vec::with_capacity(schema.columns.len() + 3);
     if rows.first().is_some_and(|row| row.key.is_some()) {
@@ -36,7 +36,7 @@ pub fn of_rows(rows: &[Row], schema: &Schema) -> Result<RecordBatch, Failure> {
             columns.push((name.clone(), Arc::new(geometries)));
         }
     }
-    // Rows name the few attributes they have; the batch has all of the dataset's.
+    // Rows name only the attributes that they have; the batch has all of the dataset's.
     let places: HashMap<&str, usize> =
         schema.columns.iter().enumerate().map(|(place, column)| (column.name.as_str(), place)).collect();
     let mut values: Vec<Vec<Option<&Value>>> = vec![vec![None; rows.len()]; schema.columns.len()];
@@ -54,7 +54,7 @@ pub fn of_rows(rows: &[Row], schema: &Schema) -> Result<RecordBatch, Failure> {
         columns.iter().map(|(name, array)| Field::new(name, array.data_type().clone(), true)).collect();
     let arrays = columns.into_iter().map(|(_, array)| array).collect();
     RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays)
-        .map_err(|error| Failure::new(Failure::FAILURE, format!("the records do not make a batch: {error}")))
+        .map_err(|error| Failure::new(Failure::FAILURE, format!("the records do not form a batch: {error}")))
 }
 
 fn keys(rows: &[Row], key_type: KeyType) -> ArrayRef {
@@ -121,7 +121,7 @@ fn attribute(values: &[Option<&Value>], column_type: ColumnType) -> ArrayRef {
         ColumnType::Float32 => Arc::new(values.map(float32_of).collect::<Float32Array>()),
         ColumnType::Float64 => Arc::new(values.map(float_of).collect::<Float64Array>()),
         ColumnType::Utf8 => {
-            // As large as it gets, since values may be long.
+            // Allocated to its final size, since values may be long.
             let bytes = values.clone().filter_map(utf8_of).map(str::len).sum();
             let mut array = StringBuilder::with_capacity(values.len(), bytes);
             values.for_each(|value| array.append_option(utf8_of(value)));

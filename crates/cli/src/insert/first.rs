@@ -7,12 +7,12 @@ use terrane_formats::{JsonRecord, detect_coordinates_by_name};
 
 use super::row::{FEATURE_ID_COLUMN, Reading, member, take_id};
 
-/// Names of members that are keys.
+/// Names of members that become the key.
 const KEY_NAMES: [&str; 2] = ["key", FEATURE_ID_COLUMN];
-/// Name of the column that geometries go to.
+/// Name of the column for geometries.
 const GEOMETRY_COLUMN: &str = "geometry";
 
-/// The schema that a record calls for, of which the id of a feature becomes a member.
+/// The schema that a record calls for. The id of a feature becomes a member of the record.
 pub fn schema_of(record: &mut JsonRecord, planar: bool, reading: &Reading) -> Result<Schema, String> {
     let key_name = KEY_NAMES.into_iter().find(|name| member(record, name).is_some()).unwrap_or(FEATURE_ID_COLUMN);
     take_id(record, key_name)?;
@@ -58,16 +58,18 @@ fn geometry_column(record: &JsonRecord) -> Result<GeometryColumn, String> {
     if let Some((x, y)) = detect_coordinates_by_name(&names) {
         return Ok(GeometryColumn::Point { x: x.into(), y: y.into() });
     }
-    // A geometry that is null says where geometries will be.
+    // A null geometry tells where geometries will be.
     match record.has_null_geometry {
         true => Ok(geometry()),
         false => Err(
-            "the first record of a dataset has to show where its geometry is: in numbers lon and lat, longitude and latitude or x and y, or in a member geometry".into(),
+            "the first record of a dataset needs a position: numbers lon and lat, longitude and latitude or x and y, \
+             or a member geometry"
+                .into(),
         ),
     }
 }
 
-/// What a new dataset is like, in words.
+/// The description of a new dataset, as a message.
 pub fn description(name: &str, schema: &Schema) -> String {
     let key = match schema.key.generated {
         true => "row numbers".to_string(),

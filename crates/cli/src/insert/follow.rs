@@ -1,4 +1,4 @@
-//! A file that grows: its bytes from some place on, waiting for more, and how it is known again.
+//! A growing file: its bytes from a position on, waiting for more, and how it is recognised again.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, Metadata};
@@ -11,9 +11,9 @@ use super::mark::{FileId, KNOWN_BYTES, LastBytes, Mark, Part};
 use super::stop::Stop;
 use crate::failure::Failure;
 
-/// How long a file that has not grown is left alone.
+/// Time between two checks whether a file has grown.
 const PAUSE_MS: u32 = 50;
-/// How long a file whose name another one has is read on while it does not grow: who writes to it may not know yet.
+/// How long a replaced file is still read while it does not grow: its writer may not know yet.
 const PARTING_MS: u32 = 1000;
 
 /// A file that is followed as it grows.
@@ -21,13 +21,14 @@ const PARTING_MS: u32 = 1000;
 pub struct Follow {
     path: PathBuf,
     file: Opened,
-    /// The first bytes, [`KNOWN_BYTES`] at most, as they were when it was opened or when they were read.
+    /// The first bytes, at most [`KNOWN_BYTES`], as of opening or reading.
     first: Mutex<Vec<u8>>,
-    /// Those that have had the name since, in this order: this one is among them if it got the name back.
+    /// Files that have had the name since, in order. If this file got the name back, it is among
+    /// them.
     newer: Mutex<VecDeque<Opened>>,
 }
 
-/// A file that is open, which keeps its inode from being used for another one.
+/// An open file. While it is open, its inode is not reused.
 #[derive(Clone, Debug)]
 struct Opened {
     file: Arc<File>,
@@ -56,12 +57,13 @@ impl Opened {
 }
 
 impl Follow {
-    /// Opens a file; anything else has no bytes to come back to. What is followed is its name: a link that has the name is
-    /// not resolved, so that another file takes the name when the link is set anew. Of links among the directories above
-    /// this holds `with_directories`; else they are resolved now, and whatever way led to a file, it has one path.
+    /// Opens a regular file; in anything else no position can be resumed. The file is followed by
+    /// name. If the name is a link, it is not resolved, so a link that is set anew counts as
+    /// another file. `with_directories` applies this to links among the parent directories too.
+    /// Otherwise these are resolved now, and a file has one path whichever way leads to it.
     ///
     /// # Errors
-    /// A file that is not there, or that is none.
+    /// When there is no such file, or it is no regular file.
     pub fn open(path: &Path, with_directories: bool) -> Result<Self, Failure> {
         let place = match with_directories {
             true => std::path::absolute(path),
@@ -73,7 +75,7 @@ impl Follow {
     fn at(path: PathBuf) -> Result<Self, Failure> {
         if !fs::metadata(&path).map_err(|error| cannot_open(&path, &error))?.is_file() {
             return Err(Failure::usage(format!(
-                "{} is no regular file, which alone can be read again from where it was left; give its records on standard input",
+                "{} is no regular file, so reading cannot resume in it; pass its records on standard input",
                 path.display()
             )));
         }
@@ -92,10 +94,10 @@ impl Follow {
         }
     }
 
-    /// The file that had the name after this one, or that has it now.
+    /// The file that had the name after this one, or has it now.
     ///
     /// # Errors
-    /// As of [`Self::open`].
+    /// As for [`Self::open`].
     pub fn successor(&self) -> Result<Self, Failure> {
         let mut newer = std::mem::take(&mut *self.newer());
         match newer.pop_front() {
@@ -112,30 +114,30 @@ impl Follow {
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name that is followed.
+    /// The followed name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the name leads to, if it is a link.
+    /// The target of the name, if it is a link.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn target(&self) -> io::Result<Option<PathBuf>> {
         Ok(Some(fs::canonicalize(&self.path)?).filter(|target| *target != self.path))
     }
 
-    /// Which file it is.
+    /// The identity of the file.
     pub fn id(&self) -> FileId {
         self.file.id
     }
 
-    /// The file itself, which is known by this for as long as it stays open.
+    /// The file itself. As long as it stays open, this identifies it.
     pub fn handle(&self) -> &Arc<File> {
         &self.file.file
     }
 
-    /// What tells it from other files, with a part of it that was read last.
+    /// The mark of the file, with a part of it that was read last.
     pub fn mark(&self, last: Option<Part>) -> Mark {
         let first = self.first();
         match first.len() {
@@ -144,11 +146,13 @@ impl Follow {
         }
     }
 
-    /// Whether it can be what was read up to a byte and had this mark: it has the same bytes in the same places, and the
-    /// byte is where a line begins, or the mark ends, or the file; of an empty one, it is the same.
+    /// Whether this can be the file that was read up to `position` and had this mark. It must have
+    /// the same bytes at the same offsets. In addition, `position` must be at the start of a line,
+    /// at the end of a part of the mark or at the end of the file. An empty mark requires the same
+    /// file.
     ///
     /// # Errors
-    /// Of the file.
+    /// When the file cannot be read.
     pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
         let (first, last) = match *mark {
             Mark::Empty(id) => return Ok(id.can_be(self.id()) && position == 0),
@@ -171,10 +175,10 @@ impl Follow {
         position.checked_sub(1).map_or(Ok(true), |before| self.holds(before, b"\n"))
     }
 
-    /// The last bytes before one, as many as a mark has.
+    /// The last bytes before a position, as many as a mark has.
     ///
     /// # Errors
-    /// Of the file.
+    /// When the file cannot be read.
     pub fn last_bytes(&self, end: u64) -> io::Result<LastBytes> {
         let start = end.saturating_sub(KNOWN_BYTES as u64);
         let mut last = LastBytes::default();
@@ -182,7 +186,7 @@ impl Follow {
         Ok(last)
     }
 
-    /// Notes bytes that were read from it.
+    /// Adds bytes that were read from it.
     pub fn note_read(&self, start: u64, bytes: &[u8]) {
         let mut first = self.first();
         let known = first.len();
@@ -207,13 +211,13 @@ impl Follow {
         Ok(self.file.file.metadata()?.len())
     }
 
-    /// Its bytes behind those that were read. Ends when another file has its name and all bytes are read.
+    /// Its bytes behind the last read. Ends when another file has its name and all bytes are read.
     pub fn read_behind<'a>(&'a self, last: LastBytes, stop: &'a Stop) -> Growing<'a> {
         Growing { follow: self, stop, last, parting_ms: 0 }
     }
 
-    /// Whether another file has its name now, or had it, and something in it: until then, whoever writes goes on with
-    /// this one. What is no file never has anything in it.
+    /// Whether another file has, or had, its name and has content. Until then, writers continue
+    /// with this one. A name without a regular file counts as a file without content.
     fn is_replaced(&self) -> io::Result<bool> {
         if self.newer().iter().any(Opened::is_filled) {
             return Ok(true);
@@ -222,12 +226,12 @@ impl Follow {
         Ok(self.named()?.as_ref().is_some_and(is_other))
     }
 
-    /// Whether it got its name back from another file, so that its turn comes again.
+    /// Whether it got its name back from another file, so that it will be read again.
     fn comes_again(&self) -> bool {
         self.newer().iter().any(|newer| newer.id.can_be(self.id()))
     }
 
-    /// What has its name; nothing where it was moved away, and what takes its place is not there yet.
+    /// The file with its name; `None` if it was moved away and not replaced yet.
     fn named(&self) -> io::Result<Option<Metadata>> {
         match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -235,20 +239,23 @@ impl Follow {
         }
     }
 
-    /// Opens the file that has the name, if another one had it before: its name may be gone when its turn comes.
+    /// Opens the file that has the name now, if another one had it before. The name may be gone
+    /// when that file is to be read.
     fn look_for_newer(&self) -> io::Result<()> {
         let Some(id) = self.named()?.filter(Metadata::is_file).map(|named| FileId::of(&named)) else { return Ok(()) };
         let mut newer = self.newer();
         if newer.back().unwrap_or(&self.file).id.can_be(id) {
             return Ok(());
         }
-        // It got its name back before anybody wrote to another one, and to those that were removed nobody will.
+        // It got its name back before anything was written to another file, and removed files get
+        // no more content.
         if id.can_be(self.id()) && !newer.iter().any(Opened::is_filled) {
             newer.retain(|file| !file.is_removed());
             return Ok(());
         }
         let known = newer.iter().chain([&self.file]).find(|file| file.id.can_be(id)).cloned();
-        // One that cannot be opened may be later, and is told of when its turn comes.
+        // A file that cannot be opened may become readable. The error is reported when it is to be
+        // read.
         newer.extend(known.or_else(|| Opened::open(&self.path).ok()));
         Ok(())
     }
@@ -258,7 +265,7 @@ fn cannot_open(path: &Path, error: &io::Error) -> Failure {
     Failure::io(format_args!("open {}", path.display()), error)
 }
 
-/// A path without links, but that its last component may be one.
+/// A path without links, except for its last component.
 fn resolve_directories(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
@@ -267,37 +274,39 @@ fn resolve_directories(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Bytes of a file that grows.
+/// Bytes of a growing file.
 #[derive(Debug)]
 pub struct Growing<'a> {
     follow: &'a Follow,
     stop: &'a Stop,
-    /// What was read last.
+    /// The bytes read last.
     last: LastBytes,
-    /// How long it has not grown since another one has its name.
+    /// How long it has not grown since another file has its name.
     parting_ms: u32,
 }
 
 impl Growing<'_> {
-    /// Refuses a file that was cut, also if it has grown again meanwhile.
+    /// Refuses a truncated file, even if it has grown again meanwhile.
     fn check(&self) -> io::Result<()> {
         let (length, read) = (self.follow.len()?, self.last.end());
         if length < read {
             return Err(io::Error::other(format!(
-                "it has {length} bytes, of which {read} were read: it was truncated; with --restart it is read from its beginning"
+                "it was truncated: it has {length} bytes, but {read} were read; use --restart to read it from the \
+                 beginning"
             )));
         }
         match self.follow.is_as_read(&self.last)? {
             true => Ok(()),
             false => Err(io::Error::other(
-                "it does not hold any more what was read of it: it was truncated and written anew; with --restart it is read from its beginning",
+                "its content has changed since it was read: it was truncated and written anew; use --restart to read \
+                 it from the beginning",
             )),
         }
     }
 
-    /// Whether all that is there has been read, and another file is to be gone on with.
+    /// Whether everything has been read and the next file is to be read.
     fn is_read(&self) -> bool {
-        // Who writes to one whose turn comes again may never pause.
+        // A writer of a file that will be read again may never pause.
         self.parting_ms >= PARTING_MS || (self.last.ends_line() && self.follow.comes_again())
     }
 }
@@ -308,7 +317,7 @@ impl Read for Growing<'_> {
             self.stop.check()?;
             self.follow.look_for_newer()?;
             let count = self.follow.file.file.read_at(buffer, self.last.end())?;
-            // After the reading: then the bytes came behind what was read before, or nothing did.
+            // Checked after reading. Then the bytes follow what was read before, or are not used.
             self.check()?;
             if count > 0 {
                 self.follow.note_read(self.last.end(), &buffer[..count]);

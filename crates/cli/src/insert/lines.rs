@@ -1,5 +1,4 @@
-//! Lines of an input in batches: all that have arrived, without waiting for more, as far as they are
-//! not too many.
+//! Lines of an input in batches: all that have arrived, without waiting for more, up to a limit.
 
 use std::io::{self, Read};
 
@@ -7,25 +6,26 @@ use std::io::{self, Read};
 const LINE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of lines after which a batch ends, so that large records come alone.
 const BATCH_BYTES_SOFT: usize = 1 << 20;
-/// Bytes asked of the input at a time.
+/// Bytes requested from the input at a time.
 const READ_BYTES: usize = 64 << 10;
 
-/// Where lines come from.
+/// A source of lines.
 pub trait Arrivals {
-    /// The lines that have arrived, up to `count_max` or so many that they are large; waits only if
-    /// there is none, and returns none at the end.
+    /// The lines that have arrived, up to `count_max` or a limit of bytes. Waits only if there is
+    /// none. Returns no line at the end of the input.
     ///
     /// # Errors
-    /// Of the input.
+    /// When the input cannot be read.
     fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>>;
 }
 
 /// A line that is not blank.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line {
-    /// By what it is told of: its number, from 1, or the byte of the file at which it begins.
+    /// Its number for messages: the line number, from 1, or the offset in the file at which it
+    /// begins.
     pub number: u64,
-    /// How far the input has been read with it, in bytes.
+    /// The position in the input behind it, in bytes.
     pub end: u64,
     /// Its text without the line end, or why there is none.
     pub text: Result<String, String>,
@@ -36,27 +36,27 @@ pub struct Line {
 pub struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
-    /// Where the lines that are not handed out yet begin in the buffer.
+    /// Where the lines not returned yet begin in the buffer.
     start: usize,
     /// Bytes from `start` that are known to have no line end.
     searched: usize,
     /// Bytes of the input before `start`.
     offset: u64,
-    /// Number of the last line that was begun; `None` if lines are told of by their bytes.
+    /// Number of the last line that was begun; `None` if lines are numbered by offset.
     number: Option<u64>,
     line_bytes_max: usize,
-    /// Whether the line at hand was refused for its length and is being passed over.
+    /// Whether the current line was refused for its length and is being skipped.
     is_passing_over: bool,
     has_ended: bool,
 }
 
 impl<R: Read> Lines<R> {
-    /// Lines of an input, by their numbers.
+    /// Lines of an input, by number.
     pub fn new(input: R) -> Self {
         Self::of(input, 0, Some(1))
     }
 
-    /// Lines of a file from a byte on, by the bytes at which they begin.
+    /// Lines of a file from a position on, by offset.
     pub fn from_byte(input: R, offset: u64) -> Self {
         Self::of(input, offset, None)
     }
@@ -113,7 +113,7 @@ impl<R: Read> Lines<R> {
         self.take(self.buffer.len(), lines);
     }
 
-    /// Hands out the line that ends before `end`, and goes on behind it.
+    /// Returns the line that ends before `end`, and continues behind it.
     fn take(&mut self, end: usize, lines: &mut Vec<Line>) {
         let start = self.offset;
         let bytes = self.cut(end);
@@ -127,7 +127,8 @@ impl<R: Read> Lines<R> {
         lines.push(Line { number: self.number.unwrap_or(start), end: self.offset, text });
     }
 
-    /// Takes the bytes before `end` out of the buffer, with the line end: many without a copy.
+    /// Takes the bytes before `end` out of the buffer, with the line end. Many bytes are moved
+    /// without a copy.
     fn cut(&mut self, end: usize) -> Vec<u8> {
         let next = (end + 1).min(self.buffer.len());
         self.searched = 0;
@@ -146,16 +147,16 @@ impl<R: Read> Lines<R> {
         bytes
     }
 
-    /// Refuses a line for its length and forgets what came of it.
+    /// Refuses a line for its length and drops the part that was read.
     fn pass_over(&mut self, lines: &mut Vec<Line>) {
         let reason = format!("the line has more than {} bytes", self.line_bytes_max);
-        // Where it ends is not known yet: who reads on after this one begins with it again.
+        // Its end is not known yet, so a later run begins with this line again.
         lines.push(Line { number: self.number.unwrap_or(self.offset), end: self.offset, text: Err(reason) });
         self.is_passing_over = true;
         self.forget();
     }
 
-    /// Lets go of all that has been read.
+    /// Drops all that has been read.
     fn forget(&mut self) {
         self.offset += (self.buffer.len() - self.start) as u64;
         self.buffer.clear();
@@ -188,7 +189,7 @@ impl<R: Read> Arrivals for Lines<R> {
 mod tests {
     use super::*;
 
-    /// An input that hands out its pieces one by one.
+    /// An input that returns its pieces one by one.
     struct Pieces(Vec<&'static [u8]>);
 
     impl Read for Pieces {
@@ -277,10 +278,10 @@ mod tests {
                 }
                 places.extend(batch.into_iter().map(|line| (line.number, line.end, line.text.is_ok())));
             }
-            // Of one that is too long, the end is not known when it is refused.
+            // The end of a line that is too long is not known when it is refused.
             let wanted = [(100, 102, true), (103, 106, true), (106, 106, false), (307, 309, true), (309, 310, true)];
             match piece_len {
-                // It has arrived as a whole, and is no longer than what is read at a time.
+                // It has arrived as a whole, and is no longer than one read.
                 1000 => assert_eq!(places.iter().filter(|place| place.2).count(), 5),
                 _ => assert_eq!(places, wanted),
             }

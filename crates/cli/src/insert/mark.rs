@@ -1,7 +1,7 @@
-//! By what a file is known again: checksums of its first bytes and of the last ones that were read of it.
+//! Marks by which a file is recognised: checksums of its first bytes and of the bytes read last.
 //!
-//! A mark is true of a file for as long as what was read of it stays, whatever comes behind: so it may be older than the
-//! position that is kept beside it, and is renewed only now and then.
+//! A mark stays valid as long as the bytes that were read stay, whatever follows them. It may
+//! therefore be older than the position stored with it, and is renewed only now and then.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -11,43 +11,43 @@ use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes that each of the two checksums is of, if there are so many.
+/// Bytes that each of the two checksums covers, if there are enough.
 pub const KNOWN_BYTES: usize = 1024;
-/// A mark is renewed once its file was read on by this part of what it was then …
+/// A mark is renewed once its file has been read further by this share of its position …
 const RENEWED_PART: u64 = 4;
 /// … but by these bytes at least …
 const RENEWED_MIN: u64 = KNOWN_BYTES as u64;
 /// … and at most.
 const RENEWED_MAX: u64 = 16 << 20;
-/// What the text of an empty file's mark begins with.
+/// Beginning of the text of an empty file's mark.
 const EMPTY: &str = "0 bytes in ";
-/// What is between the marks of files in the text of a source.
+/// Separator of files in the text of a source.
 const LEFT: &str = "; left at ";
-/// Files that are known again beside the one that is read, those that were left last.
+/// Most files that are remembered beside the current one; the last ones are kept.
 const LEFT_MAX: usize = 16;
 
-/// What tells a file from others that were made before it or will be: an inode may be used again, but not at the same time in
-/// one file system. As text `inode I made B`, without the device, whose number may be another one after a restart of the
-/// machine. So ids are not compared for equality, but by [`Self::can_be`].
+/// The identity of a file, now and in the past. An inode may be reused, but not at the same time in
+/// one file system. Its text is `inode I made B`. The device is left out, since its number may
+/// change when the machine restarts. Compare ids by [`Self::can_be`], not by equality.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct FileId {
-    /// The device of its file system; of one that was read from its text, it is not known.
+    /// The device of its file system; unknown for an id that was read from text.
     device: Option<u64>,
     inode: u64,
-    /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
+    /// Creation time, in nanoseconds since 1970; 0 if the file system has none.
     made_ns: u64,
 }
 
 impl FileId {
-    /// That of a file.
+    /// The id of a file.
     pub fn of(file: &Metadata) -> Self {
         let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         let made_ns = made.and_then(|made| u64::try_from(made.as_nanos()).ok()).unwrap_or(0);
         Self { device: Some(file.dev()), inode: file.ino(), made_ns }
     }
 
-    /// Whether both can be of one file; of files that are open, whether they are.
+    /// Whether both can belong to one file. For open files, whether they do.
     pub fn can_be(self, other: Self) -> bool {
         let is_other_device = self.device.zip(other.device).is_some_and(|(one, other)| one != other);
         !is_other_device && (self.inode, self.made_ns) == (other.inode, other.made_ns)
@@ -65,29 +65,29 @@ impl fmt::Display for FileId {
     }
 }
 
-/// A file that was read to its end, as far as it went.
+/// A file that was read to its end at the time.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub struct Left {
-    /// Which one.
+    /// Its id.
     pub id: FileId,
-    /// How far it was read.
+    /// The position up to which it was read.
     pub position: u64,
-    /// Its mark then.
+    /// Its mark at that time.
     pub mark: Mark,
 }
 
-/// Files that were left, those before the others first.
+/// Files that were left, the earliest first.
 #[derive(Clone, Debug, Default)]
 pub struct LeftFiles {
     kept: Vec<Left>,
-    /// Those of which the file system does not tell when they were made: each is known for as long as it stays open, as it does
-    /// where its turn comes again.
+    /// Files on a file system without creation times. Each is recognised only while it stays open,
+    /// as it does until it is read again.
     open: Vec<(Weak<File>, Left)>,
 }
 
 impl LeftFiles {
-    /// Takes out what is known of a file.
+    /// Removes and returns the entry of a file.
     pub fn take(&mut self, id: FileId, file: &Arc<File>) -> Option<Left> {
         if let Some(at) = self.open.iter().position(|(open, _)| std::ptr::eq(open.as_ptr(), Arc::as_ptr(file))) {
             return Some(self.open.remove(at).1);
@@ -96,7 +96,7 @@ impl LeftFiles {
         Some(self.kept.remove(at))
     }
 
-    /// Adds a file, unless it could not be told from another one later.
+    /// Adds a file, unless it could not be distinguished from another one later.
     pub fn push(&mut self, left: Left, file: &Arc<File>) {
         self.take(left.id, file);
         self.open.retain(|(open, _)| open.strong_count() > 0);
@@ -109,14 +109,14 @@ impl LeftFiles {
         self.kept.drain(..surplus);
     }
 
-    /// What is kept of a source: the mark of the file that is read, and behind it the files that were left, each
-    /// `; left at P: inode I made B, MARK`.
+    /// The text stored for a source: the mark of the current file, and behind it the files that
+    /// were left, each as `; left at P: inode I made B, MARK`.
     pub fn text_behind(&self, mark: &Mark) -> String {
         let left = |Left { id, position, mark }: &Left| format!("{LEFT}{position}: {id}, {mark}");
         mark.to_string() + &self.kept.iter().map(left).collect::<String>()
     }
 
-    /// Reads such a text; `None` if it is of something else.
+    /// Parses such a text; `None` if it is of another kind.
     pub fn parse(text: &str) -> Option<(Mark, Self)> {
         let mut parts = text.split(LEFT);
         let mark = Mark::parse(parts.next()?)?;
@@ -129,18 +129,19 @@ impl LeftFiles {
     }
 }
 
-/// What tells a file from others.
+/// The mark of a file.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub enum Mark {
-    /// Of one that was empty, which one it is: another name keeps that. As text `0 bytes in` and the file.
+    /// Of an empty file, its identity, which stays under another name. As text `0 bytes in` and the
+    /// file.
     Empty(FileId),
-    /// As text `N bytes with xxh3 H`, of its first bytes, and, once something was read of it, `, N before byte B with
-    /// xxh3 H`.
+    /// As text `N bytes with xxh3 H`, of its first bytes. Once more was read of it, followed by
+    /// `, N before byte B with xxh3 H`.
     Bytes {
         /// Its first bytes.
         first: Part,
-        /// The last bytes of those that were read of it.
+        /// The bytes read last.
         last: Option<Part>,
     },
 }
@@ -148,15 +149,15 @@ pub enum Mark {
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it ends.
+    /// The offset of its end.
     pub end: u64,
-    /// Bytes of it, [`KNOWN_BYTES`] at most.
+    /// Its length, at most [`KNOWN_BYTES`].
     pub length: usize,
     checksum: u64,
 }
 
 impl Mark {
-    /// Reads the text of a mark; `None` if it is of something else.
+    /// Parses the text of a mark; `None` if it is of another kind.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(id) = text.strip_prefix(EMPTY) {
             return FileId::parse(id).map(Self::Empty);
@@ -178,7 +179,7 @@ impl Mark {
         }
     }
 
-    /// The last bytes of those that were read of the file.
+    /// The part with the bytes read last.
     pub fn last(&self) -> Option<Part> {
         match self {
             Self::Empty(_) => None,
@@ -186,7 +187,7 @@ impl Mark {
         }
     }
 
-    /// Whether it tells so much more than an earlier one of the file that it has to take its place.
+    /// Whether it covers so much more than an earlier mark that it has to replace that.
     pub fn renews(&self, earlier: &Self) -> bool {
         let known = |mark: &Self| match mark {
             Self::Empty(_) => 0,
@@ -215,12 +216,12 @@ impl fmt::Display for Mark {
 }
 
 impl Part {
-    /// The part that holds these bytes and ends there.
+    /// The part that consists of these bytes and ends at `end`.
     pub fn of(bytes: &[u8], end: u64) -> Self {
         Self { end, length: bytes.len(), checksum: xxh3_64(bytes) }
     }
 
-    /// Where it begins.
+    /// The offset of its beginning.
     pub fn start(&self) -> u64 {
         self.end - self.length as u64
     }
@@ -232,7 +233,7 @@ impl Part {
     }
 }
 
-/// The last bytes of those that were read, as they were then.
+/// The bytes read last, as they were then.
 #[derive(Clone, Debug, Default)]
 pub struct LastBytes {
     bytes: Vec<u8>,
@@ -240,7 +241,8 @@ pub struct LastBytes {
 }
 
 impl LastBytes {
-    /// Takes bytes that begin at a byte of the file; those that do not follow on the ones before take their place.
+    /// Adds bytes that begin at an offset of the file. Bytes that do not follow the previous ones
+    /// replace them.
     pub fn push(&mut self, start: u64, bytes: &[u8]) {
         if start != self.end {
             self.bytes.clear();
@@ -255,22 +257,22 @@ impl LastBytes {
         &self.bytes
     }
 
-    /// Where they begin.
+    /// The offset of their beginning.
     pub fn start(&self) -> u64 {
         self.end - self.bytes.len() as u64
     }
 
-    /// Where they end, which is how far was read.
+    /// The offset of their end, up to which the file was read.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether a line ends with them; none has begun before the first byte.
+    /// Whether a line ends with them. Without bytes, no line has begun.
     pub fn ends_line(&self) -> bool {
         self.bytes.last().is_none_or(|&byte| byte == b'\n')
     }
 
-    /// The part of the file that they are, if there are any.
+    /// The part of the file that they form, if there are any.
     pub fn part(&self) -> Option<Part> {
         (!self.bytes.is_empty()).then(|| Part::of(&self.bytes, self.end))
     }
@@ -295,7 +297,7 @@ mod tests {
         assert!(on(1).can_be(on(1)) && !on(1).can_be(on(2)));
         let file = tempfile::tempfile().and_then(|file| file.metadata()).expect("a file");
         assert_eq!(FileId::of(&file).device, Some(file.dev()));
-        // What the store keeps is of any device.
+        // Stored ids match any device.
         let kept = FileId::parse(&on(1).to_string()).expect("it is a text of one");
         assert!(kept.can_be(on(1)) && kept.can_be(on(2)));
     }
@@ -343,7 +345,7 @@ mod tests {
         let parsed = |text: &str| LeftFiles::parse(text).map(|(mark, files)| (mark, files.kept));
         assert_eq!(parsed(&files.text_behind(&mark(8, None))), Some((mark(8, None), files.kept.clone())));
         (0..20).chain([10]).for_each(|inode| files.push(left(u64::MAX - inode), &file));
-        // What could not be told from others is not kept.
+        // A file that could not be distinguished from others is not kept.
         files.push(Left { id: FileId { made_ns: 0, ..id(1) }, ..left(1) }, &open());
         files.push(Left { mark: Mark::Empty(id(2)), ..left(2) }, &file);
         let text = files.text_behind(&mark(1024, Some((1024, u64::MAX))));

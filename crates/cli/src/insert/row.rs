@@ -13,16 +13,16 @@ use terrane_space::geometry::{as_flat_point, point_wkb};
 
 use crate::reading::attribute_type;
 
-/// Name of the column that the ids of features go to.
+/// Name of the column for the ids of features.
 pub const FEATURE_ID_COLUMN: &str = "id";
 
 /// A record that fits its dataset, once the dataset has the columns of `added` and those of
-/// `widened` are floats.
+/// `widened` are float64.
 #[derive(Debug, PartialEq)]
 pub struct Row {
     /// Line of the input.
     pub line: u64,
-    /// How far its source has been read with it, if that is kept.
+    /// The position in the source behind it, if positions are kept.
     pub position: u64,
     /// The key, if the record brings one.
     pub key: Option<Key>,
@@ -32,9 +32,9 @@ pub struct Row {
     pub values: Vec<(String, Value)>,
     /// Attributes that the dataset lacks.
     pub added: Vec<Column>,
-    /// Attributes of integers of which this record has a number that is no int64.
+    /// int64 attributes for which this record has a number that is no int64.
     pub widened: Vec<String>,
-    /// What its writer should know about how values were read, with the attribute.
+    /// Notices on how values were read, each with its attribute.
     pub notices: Vec<(String, &'static str)>,
 }
 
@@ -43,7 +43,7 @@ pub struct Row {
 pub struct Reading {
     /// For the dataset's coordinates.
     pub records: RecordReader,
-    /// Types that columns shall have, where their values would not tell.
+    /// Types that the user asks for, if values do not tell.
     pub demanded: Vec<(String, DemandedType)>,
 }
 
@@ -52,7 +52,7 @@ impl Reading {
         self.demanded.iter().find(|(column, _)| column == name).map(|(_, demanded)| demanded)
     }
 
-    /// Whether a column shall have UUIDs, which are texts like others otherwise.
+    /// Whether a column shall hold UUIDs. In JSON those are ordinary texts.
     pub fn demands_uuid(&self, name: &str) -> bool {
         self.demanded(name) == Some(&DemandedType::Plain(FileColumnType::Uuid))
     }
@@ -61,7 +61,7 @@ impl Reading {
         self.demanded(name)?.pattern().map(AsRef::as_ref)
     }
 
-    /// The type of a new column for a value; `None` for null, which tells nothing.
+    /// The type of a new column for a value; `None` for null, which has no type.
     pub fn column_type_of(&self, name: &str, value: &Json) -> Option<ColumnType> {
         match self.demanded(name) {
             Some(_) if value.is_null() => None,
@@ -86,12 +86,12 @@ impl Reading {
     }
 }
 
-/// The type of a new column for a value; `None` for null, which tells nothing.
+/// The type of a new column for a value; `None` for null, which has no type.
 fn column_type_of(value: &Json) -> Option<ColumnType> {
     match value {
         Json::Null => None,
         Json::Bool(_) => Some(ColumnType::Bool),
-        // One that is too large is refused then, and not rounded.
+        // An integer that is too large is refused, not rounded.
         Json::Number(number) if number.is_u64() || Value::from_json(value, ColumnType::Int64).is_ok() => {
             Some(ColumnType::Int64)
         }
@@ -101,12 +101,12 @@ fn column_type_of(value: &Json) -> Option<ColumnType> {
             Some(Time::Timestamp(timestamp)) => ColumnType::Timestamp { utc: timestamp.has_zone },
             None => ColumnType::Utf8,
         }),
-        // What is nested is kept as its JSON text.
+        // Nested values are kept as JSON text.
         Json::Array(_) | Json::Object(_) => Some(ColumnType::Utf8),
     }
 }
 
-/// Fits a record to a schema, or says why it cannot be taken.
+/// Fits a record to a schema, or returns why it is refused.
 pub fn convert(mut record: JsonRecord, schema: &Schema, reading: &Reading, line: u64) -> Result<Row, String> {
     take_id(&mut record, &schema.key.name)?;
     let key = key_of(&record, schema)?;
@@ -132,12 +132,12 @@ pub fn convert(mut record: JsonRecord, schema: &Schema, reading: &Reading, line:
 }
 
 impl Row {
-    /// Whether the dataset lacks something that the row calls for.
+    /// Whether the row calls for a change of the dataset's schema.
     pub fn changes_schema(&self) -> bool {
         !self.added.is_empty() || !self.widened.is_empty()
     }
 
-    /// The schema of the dataset once it has what the row calls for.
+    /// The schema of the dataset after the changes that the row calls for.
     pub fn schema_after(&self, schema: &Schema) -> Schema {
         let mut after = schema.clone();
         for column in after.columns.iter_mut().filter(|column| self.widened.contains(&column.name)) {
@@ -162,7 +162,7 @@ impl Row {
             (ColumnType::Utf8, Json::String(text)) => Value::Utf8(text),
             (ColumnType::Utf8, nested @ (Json::Array(_) | Json::Object(_))) => Value::Utf8(nested.to_string()),
             (ColumnType::Int64, json @ Json::Number(_)) if json.is_f64() || schema.column(name).is_some() => {
-                // A fraction of nothing but zeros is none.
+                // A fraction of zeros counts as none.
                 let integer = Value::from_json(&json, ColumnType::Int64);
                 match (integer, Value::from_json(&json, ColumnType::Float64)) {
                     (Ok(value), _) => value,
@@ -192,7 +192,8 @@ impl Row {
                 }
                 Value::from_json(&json, column_type).map_err(|error| match column_type {
                     ColumnType::Date | ColumnType::Timestamp { .. } => format!(
-                        "{error}; tell how it is written with --type {name}=TYPE:FORMAT, or make the column text in a new dataset with --type {name}=utf8"
+                        "{error}; give its format with --type {name}=TYPE:FORMAT, or make the column text in a new \
+                         dataset with --type {name}=utf8"
                     ),
                     _ => error.to_string(),
                 })?
@@ -203,8 +204,8 @@ impl Row {
     }
 }
 
-/// Makes the id of a feature a member, as it is a column for an import too: the key of a dataset only where the key
-/// column is called so.
+/// Makes the id of a feature a member, as an import makes it a column. It is the key of a dataset
+/// only if the key column has that name.
 pub fn take_id(record: &mut JsonRecord, key_name: &str) -> Result<(), String> {
     let Some(id) = record.id.take() else {
         return Ok(());
@@ -212,7 +213,7 @@ pub fn take_id(record: &mut JsonRecord, key_name: &str) -> Result<(), String> {
     match member(record, FEATURE_ID_COLUMN) {
         Some(member) if *member == id => {}
         Some(member) if key_name == FEATURE_ID_COLUMN => {
-            return Err(format!("the feature's id is {id}, its property {key_name:?} is {member}"));
+            return Err(format!("the feature's id is {id}, but its property {key_name:?} is {member}"));
         }
         _ => {
             let name = unique_name(FEATURE_ID_COLUMN, |name| member(record, name).is_some());
@@ -316,7 +317,7 @@ impl<'a> Geometry<'a> {
     }
 }
 
-/// The members that are numbers and no columns of the dataset.
+/// The members that are numbers but no columns of the dataset.
 fn unknown_numbers<'a>(record: &'a JsonRecord, schema: &Schema) -> Vec<&'a str> {
     let unknown = record
         .fields
@@ -325,8 +326,8 @@ fn unknown_numbers<'a>(record: &'a JsonRecord, schema: &Schema) -> Vec<&'a str> 
     unknown.map(|(field, _)| field.as_str()).collect()
 }
 
-/// Refuses a record without a place whose coordinates go by other names than the dataset's. Names
-/// with something around them, such as `start_lon`, are of other places.
+/// Refuses a record without a position whose coordinates have other names than the dataset's.
+/// Longer names, such as `start_lon`, belong to other positions.
 fn refuse_other_names(record: &JsonRecord, schema: &Schema, wanted: &[&str]) -> Result<(), String> {
     let mut names = unknown_numbers(record, schema);
     names.retain(|name| !wanted.contains(name) && name.chars().all(char::is_alphabetic));

@@ -1,4 +1,4 @@
-//! What is kept of how far the source of the records has been read.
+//! The stored position up to which a source has been read.
 
 use std::io;
 use std::path::Path;
@@ -26,31 +26,31 @@ pub struct Source {
     /// Open once there is a dataset.
     feed: Option<Feed>,
     restarts: bool,
-    /// How far it had been read when it was begun.
+    /// The position at the start.
     begun_at: u64,
-    /// How far it has been read.
+    /// The current position.
     read: u64,
-    /// What was read last of a file.
+    /// The bytes of the file that were read last.
     last: LastBytes,
-    /// The files that were followed before this one: each may get its name back.
+    /// The files that were followed before this one. Each may get its name back.
     left: LeftFiles,
 }
 
-/// What the positions are.
+/// The meaning of positions.
 #[derive(Debug)]
 enum Positions {
     /// Bytes of a file.
     File(Arc<Follow>),
-    /// One more than what this member of a record says.
+    /// One more than the value of this member of a record.
     Member(String),
 }
 
-/// Where a record stands.
+/// The state of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Place {
-    /// To be written, and the source has been read so far with it.
+    /// To be written; the position then is behind it.
     New(u64),
-    /// It was read before.
+    /// It was read in an earlier run.
     Known,
 }
 
@@ -58,7 +58,7 @@ impl Source {
     /// The source that the flags name, if its position is kept.
     ///
     /// # Errors
-    /// A file that cannot be followed; what is no name for a feed.
+    /// When a file cannot be followed, or a name does not suit a feed.
     pub fn new(arguments: &InsertArguments) -> Result<Option<Self>, Failure> {
         let (positions, default_name) = match (&arguments.follow, &arguments.offset_field) {
             (Some(path), _) => {
@@ -84,7 +84,7 @@ impl Source {
         }))
     }
 
-    /// The file that is followed, if it is one.
+    /// The followed file, if any.
     pub fn file(&self) -> Option<&Arc<Follow>> {
         match &self.positions {
             Positions::File(file) => Some(file),
@@ -92,7 +92,7 @@ impl Source {
         }
     }
 
-    /// What was read last of the file.
+    /// The bytes of the file that were read last.
     pub fn last(&self) -> &LastBytes {
         &self.last
     }
@@ -102,15 +102,15 @@ impl Source {
         &self.name
     }
 
-    /// How far it has been read.
+    /// The current position.
     pub fn position(&self) -> u64 {
         self.read
     }
 
-    /// Opens the feed, and tells whether the source can be the one that it has read.
+    /// Opens the feed, and checks that the source can be the one it has read.
     ///
     /// # Errors
-    /// A feed that is in use, or that has read something else; storage.
+    /// When the feed is in use or has read another source, or the store fails.
     pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
         if !self.restarts {
             self.check_name(dataset)?;
@@ -124,13 +124,14 @@ impl Source {
         if let (Positions::File(file), 1..) = (&self.positions, feed.position()) {
             self.last = file.last_bytes(feed.position()).map_err(|error| cannot_read(file.path(), &error))?;
         }
-        // The first record, for which there had to be a dataset first, has been read.
+        // The first record, which the dataset was created from, has been read.
         (self.begun_at, self.read) = (feed.position(), feed.position().max(self.read));
         self.feed = Some(feed);
         self.mark()
     }
 
-    /// Tells of a feed that has read the file under its own name: in stores of before, the feeds of links had it.
+    /// Reports a feed under the resolved path of the file. Earlier versions named the feeds of
+    /// links so.
     fn check_name(&self, dataset: &Dataset) -> Result<(), Failure> {
         let Positions::File(file) = &self.positions else { return Ok(()) };
         let feeds = dataset.feeds();
@@ -143,7 +144,8 @@ impl Source {
             Some(feed) => Err(Failure::new(
                 Failure::FAILURE,
                 format!(
-                    "{} is a link, and no feed has its name; feed {:?} has read up to {} of the file that it leads to: go on with --feed {1:?}, or begin anew with --restart",
+                    "{} is a link, and no feed has its name; feed {:?} has read its target up to {}: continue with \
+                     --feed {1:?}, or start from the beginning with --restart",
                     file.path().display(),
                     feed.name,
                     feed.position
@@ -169,20 +171,24 @@ impl Source {
         let (what, first) = match &self.positions {
             Positions::File(file) => (
                 format!("{} is not the file", file.path().display()),
-                format!("if that has another name now, read the rest of it first, with --feed {:?}; then ", self.name),
+                format!(
+                    "if that file has another name now, read the rest of it first, with --feed {:?}; then ",
+                    self.name
+                ),
             ),
             Positions::Member(member) => (format!("positions in {member:?} are not those"), String::new()),
         };
         Err(Failure::new(
             Failure::FAILURE,
             format!(
-                "{what} that feed {:?} has read up to {position}; {first}give it another --feed, or let it begin anew with --restart",
+                "{what} that feed {:?} has read up to {position}; {first}use another --feed, or start from the \
+                 beginning with --restart",
                 self.name
             ),
         ))
     }
 
-    /// By what the feed knows its source again.
+    /// The text by which the feed recognises its source.
     fn mark_text(&self) -> String {
         match &self.positions {
             Positions::Member(member) => member_mark(member),
@@ -193,15 +199,15 @@ impl Source {
         }
     }
 
-    /// By what the feed knows its file.
+    /// The mark by which the feed recognises its file.
     fn known_mark(&self) -> Option<Mark> {
         LeftFiles::parse(self.feed.as_ref()?.source()?).map(|(mark, _)| mark)
     }
 
-    /// Has the feed know its source again, and of a file how it is where it was left.
+    /// Stores by what the feed recognises its source, including the files that were left.
     ///
     /// # Errors
-    /// Of the feed.
+    /// When the feed cannot be written.
     pub fn mark(&mut self) -> Result<(), Failure> {
         let mark = self.mark_text();
         let Some(feed) = &mut self.feed else { return Ok(()) };
@@ -211,8 +217,8 @@ impl Source {
         }
     }
 
-    /// The same before a position is kept, which counts for nothing without what it is one of; of a source that is known
-    /// already only now and then, as it takes a durable step.
+    /// The same, before a position is stored: a position is meaningless without its source. For a
+    /// known source this happens only now and then, as it takes a durable step.
     fn mark_if_due(&mut self) -> Result<(), Failure> {
         let is_due = match (&self.positions, self.known_mark()) {
             (Positions::File(file), Some(known)) => file.mark(self.last.part()).renews(&known),
@@ -221,12 +227,13 @@ impl Source {
         if is_due { self.mark() } else { Ok(()) }
     }
 
-    /// Goes on with the file that took the place of the one that was read to its end. The feed does so in one durable
-    /// step: a kill before it leaves the feed at the end of the old file, a kill behind it at the beginning of the new
-    /// one, or where that was left, and neither is taken for a third.
+    /// Continues with the file that replaced the one that was read to its end. The feed does so in
+    /// one durable step. A kill before it leaves the feed at the end of the old file. A kill after
+    /// it leaves the feed at the beginning of the new file, or where that was left before. No third
+    /// file is ever taken for either.
     ///
     /// # Errors
-    /// A file that cannot be read; storage.
+    /// When the file cannot be read, or the store fails.
     pub fn follow(&mut self) -> Result<(), Failure> {
         let Some(file) = self.file().cloned() else { return Ok(()) };
         let next = file.successor()?;
@@ -240,10 +247,10 @@ impl Source {
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(position, Some(&mark))?))
     }
 
-    /// Where a file was left that was followed before, and what was read last of it.
+    /// The position and the last bytes of a file that was left before.
     fn left_at(&mut self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
         match self.left.take(file.id(), file.handle()) {
-            // Else it was truncated.
+            // Otherwise it was truncated.
             Some(Left { position, mark, .. }) if file.is_marked(&mark, position)? => {
                 Ok(Some((position, file.last_bytes(position)?)))
             }
@@ -251,14 +258,14 @@ impl Source {
         }
     }
 
-    /// Where a record stands that comes from a line, or why it has no place.
+    /// The state of a line's record, or why it has no position.
     pub fn place(&mut self, line_end: u64, record: &JsonRecord) -> Result<Place, String> {
         let Positions::Member(name) = &self.positions else { return Ok(Place::New(line_end)) };
         let value = member(record, name);
         let position = value.and_then(serde_json::Value::as_u64).and_then(|offset| offset.checked_add(1));
         let Some(position) = position else {
             let found = value.map_or_else(|| "there is none".into(), |value| format!("{value} is none"));
-            return Err(format!("column {name:?}: {found}; the position of a record is a whole number from 0 on"));
+            return Err(format!("column {name:?}: {found}; the position of a record is a whole number, 0 or more"));
         };
         if position <= self.begun_at {
             return Ok(Place::Known);
@@ -274,7 +281,7 @@ impl Source {
         Ok(Place::New(position))
     }
 
-    /// Notes what a line of a file holds, before anything comes of it.
+    /// Notes the content of a line of a file, before it is processed.
     pub fn note_bytes(&mut self, line: &Line) {
         if let (Positions::File(_), Ok(text)) = (&self.positions, &line.text) {
             let end = line.number + text.len() as u64;
@@ -283,7 +290,7 @@ impl Source {
         }
     }
 
-    /// Notes that a line has been read, whatever came of it.
+    /// Notes that a line has been read, whatever its result.
     pub fn note_line(&mut self, line_end: u64) {
         if matches!(self.positions, Positions::File(_)) {
             self.read = line_end;
@@ -293,7 +300,7 @@ impl Source {
     /// Writes rows with their positions.
     ///
     /// # Errors
-    /// Of the feed.
+    /// When the feed cannot be written.
     pub fn write(
         &mut self,
         batch: &RecordBatch,
@@ -308,10 +315,10 @@ impl Source {
         }
     }
 
-    /// Keeps how far it has been read, once all rows are written: what was refused is not read again.
+    /// Stores the position once all rows are written, so that refused records are not read again.
     ///
     /// # Errors
-    /// Of the feed.
+    /// When the feed cannot be written.
     pub fn pass(&mut self) -> Result<(), Failure> {
         self.mark_if_due()?;
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.pass(self.read)?))
@@ -326,7 +333,7 @@ fn member_mark(member: &str) -> String {
     format!("positions in {member:?}")
 }
 
-/// The name of a file's feed, unless it has one of its own.
+/// The default name of a file's feed.
 fn name_of(path: &Path, has_name: bool) -> Result<String, Failure> {
     match path.to_str() {
         _ if has_name => Ok(String::new()),

@@ -1,12 +1,13 @@
-//! By what a feed knows its file, also after kills: on a storage that is cut at every event.
+//! How a feed recognises its file, also after kills: on a storage that is cut at every event.
 
 use std::fs;
 use std::io::Write;
 
 use terrane::schema::{GENERATED_KEY_COLUMN, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, MEMORY_LIMIT_MIN, Options, Store};
-use terrane_storage::crash::Controller;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 use super::*;
 
@@ -40,7 +41,7 @@ fn source(path: &Path) -> Source {
     }
 }
 
-/// Takes the next line of the file, as if it had been refused.
+/// Reads the next line of the file, as if it had been refused.
 fn read(source: &mut Source, text: &str) {
     let (start, bytes) = (source.read, format!("{text}\n"));
     source.file().expect("it is one").note_read(start, bytes.as_bytes());
@@ -50,7 +51,7 @@ fn read(source: &mut Source, text: &str) {
     source.pass().expect("it is kept");
 }
 
-/// What is known of the feed after each kill: its position, and by what it knows its source.
+/// The feed's state after each kill: its position, and the text by which it recognises its source.
 fn states(controller: &Controller) -> Vec<(u64, Option<String>)> {
     let state = |cut| {
         let store = Store::open_on(controller.process_kill(cut).restart().storage(), options()).expect("it opens");
@@ -100,7 +101,7 @@ fn lines_that_are_refused_leave_no_position_of_an_unknown_file() {
     assert_eq!(states(&controller), wanted);
 }
 
-/// A mark is a durable step, of which a file has many fewer than batches.
+/// Renewing a mark is a durable step. A file has far fewer of them than batches.
 #[test]
 fn a_file_is_marked_often_while_it_is_short_and_seldom_later() {
     const LINES: usize = 5000;

@@ -1,7 +1,8 @@
-//! Lines that wait on disk for their turn, in files without names whose room is given back as they are read.
+//! Lines that wait on disk, in unnamed files whose space is released as they are read.
 //!
-//! In the end all lines are in the store, which then merges what it has: so they leave as much room as the store and they
-//! themselves take. Where there is less, lines wait in their source.
+//! In the end all lines are in the store, which then merges its components. The files therefore
+//! leave as much space free as the store and they themselves take. With less space, lines wait in
+//! their source.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,22 +14,22 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::lines::Line;
 
-/// Bytes of a piece of a file, which is read as a whole; a line that is larger is a piece of its own.
+/// Bytes of a piece of a file, which is read as a whole. A longer line is a piece of its own.
 pub const PIECE_BYTES: u64 = 1 << 20;
-/// Bytes from which on another file is begun, so that the room of what was read is given back.
+/// Bytes after which another file is begun, so that the space of read lines is released.
 pub(super) const FILE_BYTES: u64 = 64 << 20;
-/// Part of the file system that is always left to others, the store among them.
+/// Share of the file system that is always left to others, including the store.
 const SPARE_PART: u64 = 16;
-/// Bytes of it at most.
+/// Its maximum in bytes.
 const SPARE_MAX: u64 = 1 << 30;
-/// Part of the file system that is left to them at most, however large the store is.
+/// Largest share of the file system that is left to others, however large the store is.
 const ROOM_PART: u64 = 4;
-/// Bytes that are written until the store is measured again.
+/// Bytes written until the store is measured again.
 const MEASURED_BYTES: u64 = 4 << 20;
-/// Bytes of a block, by which files are measured.
+/// Block size in which the system counts the space of files.
 const BLOCK_BYTES: u64 = 512;
 
-/// Lines in files, in the order in which they came.
+/// Lines in files, in order of arrival.
 #[derive(Debug)]
 pub struct SpillFiles {
     directory: PathBuf,
@@ -37,17 +38,17 @@ pub struct SpillFiles {
     files: VecDeque<SpillFile>,
 }
 
-/// What the files may take.
+/// The limit of the files' space.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// What the disk has, but what is left to others.
+    /// The free space of the disk, minus a reserve for others.
     OfDisk {
-        /// Bytes of the store when it was measured last.
+        /// Bytes of the store at the last measurement.
         store_bytes: u64,
-        /// Bytes that were written since.
+        /// Bytes written since.
         unmeasured: u64,
     },
-    /// So many bytes, whatever else is on the disk.
+    /// This many bytes, whatever else is on the disk.
     #[cfg(test)]
     Bytes(u64),
 }
@@ -56,15 +57,15 @@ pub(super) enum Room {
 struct SpillFile {
     file: File,
     end: u64,
-    /// Where the pieces are that have not been read, as offset and length.
+    /// The pieces that have not been read, as offset and length.
     pieces: VecDeque<(u64, u64)>,
 }
 
 impl SpillFiles {
-    /// None yet, in a directory.
+    /// Creates an empty one for files in a directory.
     ///
     /// # Errors
-    /// Of the operating system, where there can be no such files in the directory.
+    /// When the directory's file system does not support such files.
     pub fn new(directory: &Path) -> io::Result<Self> {
         tempfile::tempfile_in(directory)?;
         Ok(Self::with_room(directory, FILE_BYTES, Room::OfDisk { store_bytes: 0, unmeasured: MEASURED_BYTES }))
@@ -84,10 +85,10 @@ impl SpillFiles {
         self.files.iter().flat_map(|file| &file.pieces).map(|(_, length)| length).sum()
     }
 
-    /// Takes lines; gives them back where the disk has no room that is not left to others.
+    /// Writes lines; returns them if the disk has no space beyond the reserve.
     ///
     /// # Errors
-    /// Of the operating system, but that the disk is full.
+    /// When the operating system refuses it, except for a full disk.
     pub fn write(&mut self, lines: Vec<Line>) -> io::Result<Result<(), Vec<Line>>> {
         if lines.is_empty() {
             return Ok(Ok(()));
@@ -99,13 +100,13 @@ impl SpillFiles {
                 Ok(Err(lines))
             }
             Err(error) => {
-                let what = format!("lines that wait for their turn cannot be written to disk: {error}");
+                let what = format!("waiting lines cannot be written to disk: {error}");
                 Err(io::Error::new(error.kind(), what))
             }
         }
     }
 
-    /// Whether there was room.
+    /// Whether there was space.
     fn append(&mut self, bytes: &[u8]) -> io::Result<bool> {
         let length = bytes.len() as u64;
         let waiting = self.len() + length;
@@ -134,17 +135,17 @@ impl SpillFiles {
         Ok(true)
     }
 
-    /// Bytes that the files take on disk.
+    /// Space that the files take on disk.
     #[cfg(test)]
     pub fn bytes_taken(&self) -> u64 {
         let taken = |file: &SpillFile| file.file.metadata().expect("it is open").blocks() * BLOCK_BYTES;
         self.files.iter().map(taken).sum()
     }
 
-    /// The lines of the first piece, which is gone then.
+    /// Returns the lines of the first piece and removes it.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn read(&mut self) -> io::Result<Vec<Line>> {
         let Some(file) = self.files.front_mut() else { return Ok(Vec::new()) };
         let Some((offset, length)) = file.pieces.pop_front() else { return Ok(Vec::new()) };
@@ -153,7 +154,7 @@ impl SpillFiles {
         if file.pieces.is_empty() {
             self.files.pop_front();
         } else {
-            // Not every file system can; then the room comes back with that of the file.
+            // Not every file system supports this. On others, the space is released with the file.
             let _ = fallocate(&file.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, offset + length);
         }
         let mut rest = &bytes[..];
@@ -166,7 +167,7 @@ impl SpillFiles {
 }
 
 impl Room {
-    /// Whether there is room for so many bytes more, with which so many wait.
+    /// Whether there is space for `more` bytes, if `waiting` bytes wait in total.
     fn has(&mut self, length: u64, waiting: u64, directory: &Path) -> io::Result<bool> {
         let (store_bytes, unmeasured) = match self {
             Self::OfDisk { store_bytes, unmeasured } => (store_bytes, unmeasured),
@@ -184,13 +185,13 @@ impl Room {
     }
 }
 
-/// Bytes of a file system that are left to others, where a store has so many and so many of lines wait.
+/// The reserve for others, for a store of `store` bytes and `waiting` bytes of lines.
 pub(super) fn room_left(file_system: u64, store: u64, waiting: u64) -> u64 {
     let spare = (file_system / SPARE_PART).min(SPARE_MAX);
     store.saturating_add(waiting).min(file_system / ROOM_PART).max(spare)
 }
 
-/// Bytes on disk of the files of a directory and of those below.
+/// Bytes on disk of all files in a directory, recursively.
 fn bytes_in(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
@@ -223,7 +224,7 @@ fn encode(lines: &[Line]) -> Vec<u8> {
     bytes
 }
 
-/// The first of the lines as they were written.
+/// The first lines, as they were written.
 fn read_line(rest: &mut &[u8]) -> Option<Line> {
     let mut number = || {
         let (bytes, after) = rest.split_first_chunk()?;

@@ -1,5 +1,6 @@
-//! Being asked to stop: the first SIGINT or SIGTERM ends the reading, so that what was read is
-//! written and the store is closed; a second one, unless it comes with the first, ends the process at once.
+//! Stopping on request. The first SIGINT or SIGTERM ends the reading; the records that were read
+//! are written and the store is closed. A second one ends the process at once, unless it comes
+//! together with the first.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,33 +16,33 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// Exit code of a process that a signal ended, less the signal's number.
+/// Base of the exit code for a signal; the signal's number is added.
 const SIGNAL_EXIT_CODE: i32 = 128;
-/// Signals within this time are one: some send theirs to a process and to its group.
+/// Signals within this time count as one: some senders signal a process and its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Whether somebody asked to stop.
+/// Whether a stop was requested.
 #[derive(Debug)]
 pub struct Stop {
     /// Number of the signal, 0 if there was none.
     signal: Arc<AtomicUsize>,
-    /// Readable once a signal has come, or the end.
+    /// Readable once a signal has come, or the reading is to end.
     wake: UnixStream,
     waker: UnixStream,
     has_ended: AtomicBool,
 }
 
 impl Stop {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn listen() -> io::Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         let signal = Arc::new(AtomicUsize::new(0));
         let is_second = Arc::new(AtomicBool::new(false));
         for number in [SIGINT, SIGTERM] {
-            // In this order it is known which signal it was when it wakes.
+            // The number is stored before the wakeup, so a woken thread knows the signal.
             flag::register_conditional_shutdown(number, SIGNAL_EXIT_CODE + number, is_second.clone())?;
             flag::register_usize(number, signal.clone(), number.unsigned_abs() as usize)?;
             low_level::pipe::register(number, waker.try_clone()?)?;
@@ -64,14 +65,14 @@ impl Stop {
     /// Ends the reading for another reason than a signal.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::SeqCst);
-        // It is there to be read already if there is no room for more.
+        // If the pipe is full, it is readable already.
         let _ = (&self.waker).write(&[0]);
     }
 
     /// An error if the reading is to end.
     ///
     /// # Errors
-    /// So.
+    /// When it is to end.
     pub fn check(&self) -> io::Result<()> {
         match self.signal().is_some() || self.has_ended.load(Ordering::SeqCst) {
             true => Err(io::Error::other("asked to stop")),
@@ -82,7 +83,7 @@ impl Stop {
     /// Waits some milliseconds, or until the reading is to end.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn wait(&self, milliseconds: u32) -> io::Result<()> {
         let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds) * 1_000_000 };
         match poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&pause)) {
@@ -91,7 +92,7 @@ impl Stop {
         }
     }
 
-    /// The name of the signal that came, and the exit code that tells of it.
+    /// The name of the signal that came, and the exit code for it.
     pub fn signal(&self) -> Option<(&'static str, u8)> {
         let code = |number: i32| u8::try_from(SIGNAL_EXIT_CODE + number).unwrap_or(u8::MAX);
         match i32::try_from(self.signal.load(Ordering::SeqCst)) {
@@ -102,10 +103,10 @@ impl Stop {
     }
 }
 
-/// Standard input, of which a read fails once somebody asked to stop.
+/// Standard input; a read fails once a stop was requested.
 #[derive(Debug)]
 pub struct Input<'a> {
-    /// Without a buffer: what lies in one would not wake a wait for the descriptor.
+    /// Unbuffered: bytes in a buffer would not wake a wait for the descriptor.
     input: File,
     stop: &'a Stop,
 }
@@ -114,7 +115,7 @@ impl<'a> Input<'a> {
     /// Standard input.
     ///
     /// # Errors
-    /// Of the operating system.
+    /// When the operating system refuses it.
     pub fn new(stop: &'a Stop) -> io::Result<Self> {
         Ok(Self { input: io::stdin().as_fd().try_clone_to_owned()?.into(), stop })
     }

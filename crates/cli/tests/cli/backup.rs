@@ -36,7 +36,7 @@ fn a_backup_is_taken_beside_a_writer_and_restored() {
     assert!(second[0]["bytes_written"].as_u64() < Some(100_000), "{second:?}");
     drop(stream.stdin);
     assert!(stream.child.wait().expect("it ends").success());
-    // Without a place, the points are listed.
+    // Without STORE, the points are listed.
     let points = restore(&copies, &["--format".as_ref(), "json".as_ref()]).exits(0).json_lines();
     assert_eq!(
         points.iter().map(|point| &point["point"]).collect::<Vec<_>>(),
@@ -56,11 +56,11 @@ fn a_backup_is_taken_beside_a_writer_and_restored() {
     for (place, records) in [(&newest, 21), (&earlier, 20)] {
         assert_eq!((count(place, "d"), count(place, "rides")), (records, 100_000));
         is_clean(place);
-        // It is a store as any other.
+        // It is an ordinary store.
         insert(place, "d", "{\"id\":99,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
         assert_eq!(rows(place, "d", "id").len() as u64, records + 1);
     }
-    // What went on in its own way is no later state of the store.
+    // A store with a history of its own is no later state of the backup's.
     backup(&earlier, &copies, &[]).exits(2).says("take the backup to another directory");
     backup(&store, &copies, &["--keep", "1"]).exits(0);
     assert_eq!(restore(&copies, &[]).exits(0).text().lines().count(), 1);
@@ -78,7 +78,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     insert(&store, "d", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     backup(&store, &store, &[]).exits(2).says("lies in the store");
     backup(&store, &store.join("copies"), &[]).exits(2).says("lies in the store");
-    // What it means shows only once the directory is made.
+    // The meaning of `..` shows only once the directory exists.
     let detour = store.join("missing/../copies");
     backup(&store, &detour, &[]).exits(2).says("`..` stands behind a directory that does not exist");
     assert!(!store.join("copies").exists());
@@ -88,19 +88,19 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     restore(&copies, &["--at".as_ref(), "x".as_ref()]).exits(2);
     restore(&copies, &[&sandbox.path("p"), "--at".as_ref(), "x".as_ref()]).exits(2).says("has no point \"x\"");
     restore(&copies, &[&copies.join("p")]).exits(2).says("lies in the backup");
-    // A point that is gone but for its log is told of.
+    // A point that is lost except for its log is reported.
     fs::write(copies.join("points/00000000000000000009-000000000009.log"), "").expect("it is written");
     restore(&copies, &[]).exits(0).says("points/00000000000000000009-000000000009.log has no manifest");
     // And so is a component that no point has.
     let left = copies.join("components/000000000099.tc");
     fs::write(&left, "").expect("it is written");
-    restore(&copies, &[]).exits(0).says("no point has components/000000000099.tc, of a backup that did not end");
+    restore(&copies, &[]).exits(0).says("no point has components/000000000099.tc: the backup was interrupted");
     fs::remove_file(left).expect("it goes");
     fs::create_dir_all(sandbox.path("ended/components")).expect("it is made");
     fs::write(sandbox.path("ended/components/000000000001.tc"), "").expect("it is written");
     restore(&copies, &[&sandbox.path("ended")]).exits(2).says("what a restoration left that was ended, remove it");
     fs::remove_file(copies.join("points/00000000000000000009-000000000009.log")).expect("it goes");
-    // Damage is told with its file, and no store is made of it.
+    // Damage is reported with its file, and no store is created from it.
     let log = fs::read_dir(copies.join("points")).expect("points").map(|entry| entry.expect("one").path());
     let log = log.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "log")).expect("a log");
     let mut bytes = fs::read(&log).expect("it is there");

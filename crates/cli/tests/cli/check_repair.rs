@@ -33,7 +33,7 @@ fn damage_is_found_and_secondary_indexes_are_rebuilt() {
         import(&store, "cities", &sample("cities200.csv"), &[]).exits(0);
         let file = &components(&store)[index];
         let length = fs::metadata(file).expect("a component").len() as usize;
-        // The first page is data, whatever the component is.
+        // The first page is data in every component.
         flip(file, 100.min(length / 2));
         let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
         let report = terrane("check", &store, &["--format", "json"]).exits(3).json_lines();
@@ -49,7 +49,7 @@ fn damage_is_found_and_secondary_indexes_are_rebuilt() {
                 assert_eq!(everywhere.exits(0).number(), 200);
             }
             _ => {
-                // A primary cannot be rebuilt, and no row of it is made up.
+                // A primary cannot be rebuilt, and no row of it is invented.
                 repair.exits(3);
                 terrane("query", &store, &["cities"]).exits(3).says(name).says("damaged at byte");
             }

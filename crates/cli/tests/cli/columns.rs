@@ -1,4 +1,4 @@
-//! Columns by the command line.
+//! Renaming and dropping columns on the command line.
 
 use serde_json::{Value, json};
 
@@ -26,12 +26,13 @@ fn columns_are_renamed_and_dropped_for_every_command() {
     assert_eq!(found.exits(0).number(), 1);
     let text = terrane("info", &store, &[]).exits(0).text();
     assert!(text.contains("extent") && !text.contains("column name") && !text.contains("on size"), "{text}");
-    // A member of a name that was dropped makes a new column, of any type; so does one of a name that was changed.
+    // A member with the name of a dropped column makes a new column, of any type. The same holds
+    // for the old name of a renamed one.
     insert(&store, "d", "{\"id\":2,\"lon\":1,\"lat\":1,\"name\":7,\"extent\":6,\"size\":\"s\"}\n", &[]).exits(0);
     let rows: Vec<Value> = rows(&store, "d", "id");
     assert_eq!(rows[0], json!({"id": 1, "lon": 1.0, "lat": 1.0, "extent": 5, "name": null, "size": null}));
     assert_eq!(rows[1], json!({"id": 2, "lon": 1.0, "lat": 1.0, "extent": 6, "name": 7, "size": "s"}));
-    // Files are imported by the names of now.
+    // Files are imported by the current names.
     let now = sandbox.write("now.csv", "id,lon,lat,width\n3,1,1,8\n");
     column(&["rename", "extent", "width"]).exits(0);
     import(&store, "d", &now, &[]).exits(0);

@@ -40,7 +40,7 @@ fn variables_give_memory_limit_and_durability() {
     run(&sandbox, "TERRANE_DURABILITY", "none", "import", &["d", file]).exits(0);
     let info = terrane("info", &sandbox.store(), &[]).exits(0).text();
     assert!(info.contains("durability none"), "{info}");
-    // The variable is for stores that are made; one that is there keeps its own.
+    // The variable applies to new stores; an existing one keeps its durability.
     run(&sandbox, "TERRANE_DURABILITY", "power", "import", &["e", file]).exits(0);
     run(&sandbox, "TERRANE_MEMORY_LIMIT", "1MiB", "info", &["--memory-limit", "8MiB"]).exits(0);
 }

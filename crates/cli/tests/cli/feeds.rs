@@ -1,5 +1,5 @@
-//! Feeds: what is started again goes on behind the last record that is stored, and stores none twice. The datasets
-//! number their rows, so that a record that came twice would be there twice.
+//! Feeds: a restarted insert continues behind the last stored record, and stores none twice. The
+//! datasets number their rows, so a record that came twice would be stored twice.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ fn a_file_is_followed_through_kills_without_loss_or_double() {
         let mut follower = Follower::start(&store, &file, flags);
         let more = random.random_range(1..400);
         let text = lines(written..written + more);
-        // Half a line is waited for.
+        // The command waits for the rest of half a line.
         let (begin, rest) = text.split_at(random.random_range(0..text.len()));
         append(&file, begin);
         follower.keys(random.random_range(0..=begin.lines().count().saturating_sub(1) as u64));
@@ -43,7 +43,7 @@ fn a_file_is_followed_through_kills_without_loss_or_double() {
         }
         written += more;
     }
-    // What is printed now is what no earlier one has stored.
+    // Exactly the records are printed now that no earlier run stored.
     let mut follower = Follower::start(&store, &file, &[]);
     append(&file, &lines([written]));
     while terrane("query", &store, &["d", "--where", &format!("n = {written}"), "--count"]).number() == 0 {
@@ -81,26 +81,26 @@ fn records_that_bring_their_positions_are_stored_once() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
     let field = ["--offset-field", "n"];
-    // Also of the input for which the dataset is made.
+    // Also for the input from which the dataset is created.
     let first = lines([0, 0, 7, 3, 8]);
     let answer = insert(&sandbox.path("first"), "d", first, &field).exits(5).says("line 2: column \"n\": position 0 ");
-    answer.says("line 4: column \"n\": position 3 comes after 7").says("feed \"stdin\" goes on from position 9");
+    answer.says("line 4: column \"n\": position 3 comes after 7").says("feed \"stdin\" continues at position 9");
     holds(&sandbox.path("first"), [0, 7, 8]);
     insert(&store, "d", lines(0..50), &field).exits(0);
-    insert(&store, "d", lines(20..70), &field).exits(0).says("passed 30 records that had been read before");
+    insert(&store, "d", lines(20..70), &field).exits(0).says("skipped 30 records that had been read before");
     let odd = [
         ("{\"n\":80,\"lon\":1,\"lat\":1}\n{\"n\":79,\"lon\":1,\"lat\":1}\n", "position 79 comes after 80"),
         ("{\"lon\":1,\"lat\":1}\n", "column \"n\": there is none"),
         ("{\"n\":-1,\"lon\":1,\"lat\":1}\n", "-1 is none"),
         ("{\"n\":90.5,\"lon\":1,\"lat\":1}\n", "90.5 is none"),
         ("{\"n\":18446744073709551615,\"lon\":1,\"lat\":1}\n", "is none"),
-        // Refused for another reason: it is passed.
+        // Refused for another reason, so it is skipped.
         ("{\"n\":91,\"lon\":1,\"lat\":91}\n", "91"),
     ];
     for (input, reason) in odd {
         insert(&store, "d", input, &field).exits(5).says(reason);
     }
-    insert(&store, "d", lines([91]), &field).exits(0).says("passed 1 record that had been read before");
+    insert(&store, "d", lines([91]), &field).exits(0).says("skipped 1 record that had been read before");
     insert(&store, "d", lines([1]), &["--offset-field", "lon"]).exits(1).says("\"lon\" are not those");
     // Another feed has a position of its own.
     insert(&store, "d", lines([100]), &["--offset-field", "n", "--feed", "other"]).exits(0);
@@ -133,7 +133,7 @@ fn what_arrives_too_fast_is_kept_or_counted() {
     assert_eq!(rows(&discarded, "d", "key").len() as u64, inserted);
 }
 
-/// Who is killed then has told of everything.
+/// A process killed then has printed everything.
 #[test]
 fn what_was_dropped_is_told_while_nothing_arrives() {
     const RECORDS: u64 = 100_000;
@@ -179,14 +179,14 @@ fn two_feeds_of_a_name_are_one_after_the_other() {
     follow(&store, &file, &[]).exits(4);
 }
 
-/// As a service that is started before anything is written to the file.
+/// As a service that starts before anything is written to the file.
 #[test]
 fn a_file_of_which_all_lines_were_refused_is_known_again() {
     let sandbox = Sandbox::new();
     let (store, file) = (sandbox.store(), sandbox.write("log", ""));
     insert(&store, "d", lines([0]), &[]).exits(0);
     let mut follower = Follower::start(&store, &file, &[]);
-    // The feed is open, and the file had nothing to be known by.
+    // The feed is open, and the file had no content to be recognised by.
     follower.hears("from byte 0 on");
     append(&file, "no JSON\n");
     follower.hears("byte 0: ");
@@ -198,7 +198,7 @@ fn a_file_of_which_all_lines_were_refused_is_known_again() {
     holds(&store, 0..2);
 }
 
-/// Of a store that knows its files by their first bytes alone.
+/// In a store that recognises its files by their first bytes alone.
 #[test]
 fn a_feed_of_an_earlier_store_is_gone_on_with() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! Feeds of files that are truncated, or whose names other files take.
+//! Feeds of files that are truncated, or replaced under their names.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -21,16 +21,16 @@ fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
     follower.keys(10);
     fs::rename(&file, sandbox.path("log.1")).expect("it is moved");
     append(&sandbox.path("log.1"), &lines(10..15));
-    // The last line has no end, and gets none any more.
+    // The last line has no end, and will not get one.
     append(&sandbox.path("log.1"), lines([15]).trim_end());
     let new = sandbox.write("log.new", lines(16..20));
     fs::rename(new, &file).expect("it takes the name");
     follower.keys(10);
     append(&file, &lines([20]));
     follower.keys(1);
-    follower.end(Signal::INT).exits(130).says("was replaced; all that it held has been read");
+    follower.end(Signal::INT).exits(130).says("was replaced; its old content has been read");
     holds(&store, 0..21);
-    // It is known again, and another one is not taken for it.
+    // It is recognised again, and no other file is taken for it.
     append(&file, &lines([21]));
     let mut follower = Follower::start(&store, &file, &[]);
     follower.keys(1);
@@ -43,7 +43,7 @@ fn a_file_that_takes_the_name_is_read_after_the_rest_of_the_old_one() {
     holds(&store, (0..22).chain(30..60));
 }
 
-/// Files that have the name for a while and are moved on before the first one is read to its end.
+/// Files that have the name for a while and are moved away before the first one is read to its end.
 #[test]
 fn each_of_several_files_that_take_the_name_soon_after_each_other_is_read() {
     let sandbox = Sandbox::new();
@@ -62,7 +62,7 @@ fn each_of_several_files_that_take_the_name_soon_after_each_other_is_read() {
     is_clean(&store);
 }
 
-/// While nobody follows it. The message says how to go on without a gap.
+/// While no process follows it. The message tells how to continue without a gap.
 #[test]
 fn a_file_that_is_moved_away_between_two_runs_is_read_to_its_end_under_its_new_name() {
     let sandbox = Sandbox::new();
@@ -102,7 +102,7 @@ fn a_rotation_that_is_taken_back_is_none() {
     fs::write(&file, lines(13..20)).expect("another one takes the name");
     follower.keys(7);
     let answer = follower.end(Signal::TERM).exits(143);
-    // Nor is the empty one begun with, which a kill would leave the feed in.
+    // Nor is the empty one begun, in which a kill would leave the feed.
     assert_eq!(answer.stderr.matches("was replaced").count(), 1, "{}", answer.stderr);
     holds(&store, 0..20);
 }
@@ -119,7 +119,7 @@ fn what_takes_the_name_and_is_no_file_is_told_of() {
     holds(&store, 0..10);
 }
 
-/// Nothing was in it to know it by.
+/// It had no content to recognise it by.
 #[test]
 fn a_file_that_was_empty_is_known_again_by_its_inode() {
     let sandbox = Sandbox::new();
@@ -144,7 +144,7 @@ fn a_file_that_was_empty_is_known_again_by_its_inode() {
     holds(&store, 0..9);
 }
 
-/// As programs do that are told of a rotation after it.
+/// Like programs that are told of a rotation only after it.
 #[test]
 fn who_goes_on_writing_to_a_file_that_was_moved_away_is_heard() {
     let sandbox = Sandbox::new();
@@ -184,22 +184,22 @@ fn a_file_that_is_truncated_is_not_guessed_at() {
     let mut follower = Follower::start(&store, &file, &[]);
     follower.keys(100);
     fs::write(&file, "").expect("it is truncated");
-    follower.refuses().exits(1).says("it was truncated; with --restart it is read from its beginning");
+    follower.refuses().exits(1).says("it was truncated: it has 0 bytes");
     follow(&store, &file, &[]).exits(1).says("is not the file that feed");
-    // As many bytes as before, and as it began, but not behind the end of a line.
+    // Of the same length and beginning, but not cut behind the end of a line.
     let text = lines(0..100);
     fs::write(&file, text.trim_end().to_owned() + " \n").expect("it is written anew");
     follow(&store, &file, &[]).exits(1).says("is not the file that feed");
     holds(&store, 0..100);
 }
 
-/// What files of one program begin with, such as a line that says how it was started.
+/// The common beginning of files of one program, such as a line on how it was started.
 fn log(beginning: &str, numbers: Range<u64>) -> String {
     let line = |number| format!("{{\"n\":{number},\"lon\":1,\"lat\":2,\"text\":\"all lines have the same length\"}}\n");
     beginning.to_owned() + &numbers.map(line).collect::<String>()
 }
 
-/// Its lines are where those of the old one are, so that a line ends where that was left.
+/// Its lines are at the offsets of the old file's, so a line ends where that one was left.
 #[test]
 fn a_file_that_begins_as_the_old_one_did_is_not_taken_for_it() {
     let short = lines([1]);
@@ -240,7 +240,7 @@ fn a_file_that_is_cut_and_begins_again_as_it_did_is_not_guessed_at() {
     follow(&store, &file, &[]).exits(1).says("is not the file that feed");
 }
 
-/// As programs cut a file that copy it away, before another one takes its name.
+/// Like programs that copy a file away and truncate it, before another one takes its name.
 #[test]
 fn a_file_that_is_cut_and_grows_to_where_it_was_is_not_taken_for_read() {
     let sandbox = Sandbox::new();
@@ -252,11 +252,11 @@ fn a_file_that_is_cut_and_grows_to_where_it_was_is_not_taken_for_read() {
         fs::rename(&file, sandbox.path("log.1")).expect("it is moved");
         fs::write(&file, log("", 300..400)).expect("another one takes the name");
     });
-    follower.refuses().exits(1).says("does not hold any more what was read of it").says("--restart");
+    follower.refuses().exits(1).says("its content has changed since it was read").says("--restart");
     holds(&store, 100..200);
 }
 
-/// Nor where nothing but its end tells that it was written anew, and nothing was read of it in this run.
+/// Also if only its end tells that it was written anew, and this run has read nothing of it.
 #[test]
 fn a_file_that_was_followed_before_is_known_by_what_was_read_of_it_then() {
     let sandbox = Sandbox::new();
@@ -271,7 +271,7 @@ fn a_file_that_was_followed_before_is_known_by_what_was_read_of_it_then() {
     follower.refuses().exits(1).says("it was truncated").says("--restart");
 }
 
-/// Of a file that was moved away, the last line is taken without its end; then the new file is gone on with.
+/// The last line of a file that was moved away is taken without its end; then the new file is read.
 #[test]
 fn a_kill_between_the_last_line_of_a_file_and_the_next_file_leaves_the_feed_at_the_end() {
     let sandbox = Sandbox::new();
@@ -283,7 +283,7 @@ fn a_kill_between_the_last_line_of_a_file_and_the_next_file_leaves_the_feed_at_t
     let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
     fs::rename(&file, &moved).expect("it is moved");
     fs::write(&file, lines(20..40)).expect("another one takes the name");
-    // What the kill leaves.
+    // The state after the kill.
     let opened = Store::open(&store, Options::default()).expect("it opens");
     let mut feed = opened.dataset("d").expect("it is there").feed(&name).expect("it is there");
     feed.pass(fs::metadata(&moved).expect("it is there").len()).expect("it is kept");
@@ -316,12 +316,12 @@ fn a_link_that_is_set_to_another_file_is_a_file_that_takes_the_name() {
     follower.keys(10);
     set_link(&link, &files[1]);
     follower.keys(10);
-    follower.end(Signal::TERM).exits(143).says("was replaced; all that it held has been read");
+    follower.end(Signal::TERM).exits(143).says("was replaced; its old content has been read");
     let mut follower = Follower::start(&store, &link, &[]);
     append(&files[1], &lines([50]));
     follower.keys(1);
     follower.end(Signal::KILL);
-    // While nobody follows it.
+    // While no process follows it.
     append(&files[1], &lines([51]));
     set_link(&link, &files[2]);
     let name = fs::canonicalize(sandbox.path(".")).expect("it is there").join("current");
@@ -353,7 +353,7 @@ fn a_link_that_is_set_back_is_gone_on_with_where_the_file_was_left() {
         set_link(&link, file);
         follower.keys(1);
     }
-    // A new file in the place of one that was left is not it, though it has its inode.
+    // A new file in the place of a left one is not that file, even with the same inode.
     fs::write(&files[0], lines(30..40)).expect("it is written anew");
     set_link(&link, &files[0]);
     follower.keys(10);
@@ -370,7 +370,7 @@ fn a_link_that_is_set_back_is_gone_on_with_where_the_file_was_left() {
     is_clean(&store);
 }
 
-/// What a feed has left, it knows after a restart as well.
+/// The feed knows the files that it left after a restart as well.
 #[test]
 fn a_file_that_gets_its_name_back_after_a_restart_is_gone_on_with() {
     for signal in [Signal::TERM, Signal::KILL] {
@@ -397,7 +397,7 @@ fn a_file_that_gets_its_name_back_after_a_restart_is_gone_on_with() {
     }
 }
 
-/// Its inode is used again, and it begins as the other one did.
+/// Its inode is reused, and it begins like the other one.
 #[test]
 fn a_new_file_in_the_place_of_one_that_was_removed_is_read_from_its_beginning() {
     let sandbox = Sandbox::new();
@@ -451,7 +451,7 @@ fn a_link_to_a_file_that_was_read_by_its_own_name_is_not_read_anew() {
     follower.keys(10);
     follower.end(Signal::TERM).exits(143);
     let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
-    follow(&store, &link, &[]).exits(1).says(&format!("go on with --feed {name:?}")).says("--restart");
+    follow(&store, &link, &[]).exits(1).says(&format!("continue with --feed {name:?}")).says("--restart");
     let mut follower = Follower::start(&store, &link, &["--feed", &name]);
     append(&file, &lines([10]));
     follower.keys(1);

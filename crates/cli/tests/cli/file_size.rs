@@ -3,7 +3,8 @@ use std::process::Command;
 
 use crate::support::{Answer, Sandbox, count, import, is_clean, sample};
 
-/// Runs `terrane ARGUMENT…` under a limit on the size of files, in blocks of 512 or 1024 bytes, set in the shell.
+/// Runs `terrane ARGUMENT…` under a limit on the size of files, in blocks of 512 or 1024 bytes, set
+/// in the shell.
 fn terrane_under(limit_blocks: u32, arguments: &[&OsStr], stdout: Option<&OsStr>) -> Answer {
     let redirected = if stdout.is_some() { "out=$1; shift; exec > \"$out\";" } else { "" };
     let script = format!("{redirected} ulimit -f {limit_blocks} && exec \"$0\" \"$@\"");
@@ -12,7 +13,7 @@ fn terrane_under(limit_blocks: u32, arguments: &[&OsStr], stdout: Option<&OsStr>
     Answer::of(command.output().expect("the shell runs"))
 }
 
-/// Nobody takes the limit for a full disk: there is space, and none of it helps.
+/// The limit is not mistaken for a full disk: there is space, but it does not help.
 #[test]
 fn inserts_under_such_a_limit_say_so_and_keep_what_they_acknowledged() {
     let sandbox = Sandbox::new();
@@ -43,13 +44,14 @@ fn a_file_that_reaches_the_limit_of_the_process_is_an_error_and_changes_nothing(
     terrane_under(64, &arguments, None).exits(1).says("File too large").says("ulimit -f");
     is_clean(&store);
     assert_eq!(count(&store, "cities"), 200);
-    // So it is with the output.
+    // The same holds for the output.
     let out = sandbox.path("cities.ndjson");
     let arguments = ["query".as_ref(), store.as_os_str(), "cities".as_ref()];
     terrane_under(4, &arguments, Some(out.as_os_str())).exits(1).says("File too large");
 }
 
-/// Keys were printed of what is in memory alone: without a log a flush at the end makes it durable, or does not.
+/// The printed keys were in memory only. Without a log, the flush at the end makes them durable or
+/// fails.
 #[test]
 fn what_a_store_without_a_log_cannot_flush_is_told_to_be_lost() {
     for (records, limit, is_at_the_end) in [(2000, "", true), (60_000, "--memory-limit 8MiB", false)] {
@@ -62,7 +64,7 @@ fn what_a_store_without_a_log_cannot_flush_is_told_to_be_lost() {
         command.args(["-c", &script, env!("CARGO_BIN_EXE_terrane")]).args([store.as_os_str(), file.as_os_str()]);
         let answer = Answer::of(command.output().expect("the shell runs"))
             .exits(1)
-            .says("what was not flushed before is lost, also what was acknowledged");
+            .says("records that were not flushed before are lost, even acknowledged ones");
         let acknowledged = answer.stdout.iter().filter(|byte| **byte == b'\n').count();
         assert_eq!(acknowledged == records, is_at_the_end, "{acknowledged}");
     }

@@ -1,4 +1,4 @@
-//! A running `terrane insert --follow`, and what it is given.
+//! A running `terrane insert --follow`, and its input.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -25,9 +25,9 @@ pub fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).expect("it grows");
 }
 
-/// A running `terrane insert --follow`; it does not outlive its test.
+/// A running `terrane insert --follow`. It ends with its test.
 pub struct Follower {
-    /// Until it has ended.
+    /// `None` once it has ended.
     child: Option<Child>,
     keys: BufReader<Box<dyn Read + Send>>,
 }
@@ -54,7 +54,7 @@ impl Follower {
         kill_process(pid, signal).expect("it can be told");
     }
 
-    /// Stops it while something happens, so that it does not look in between.
+    /// Stops it during an operation, so that it does not look in between.
     pub fn sleeps_while(&mut self, something: impl FnOnce()) {
         self.is_told(Signal::STOP);
         something();
@@ -74,7 +74,7 @@ impl Follower {
         }
     }
 
-    /// Reads so many keys; none is printed before its record is stored.
+    /// Reads this many keys; none is printed before its record is stored.
     pub fn keys(&mut self, count: u64) {
         for _ in 0..count {
             let mut key = String::new();
@@ -83,7 +83,7 @@ impl Follower {
         }
     }
 
-    /// Reads messages up to one with a part; all of these.
+    /// Reads messages up to one that contains `part`; returns all of them.
     pub fn hears(&mut self, part: &str) -> String {
         let stderr = self.child().stderr.as_mut().expect("a pipe");
         let (mut said, mut byte) = (Vec::new(), [0]);
@@ -99,7 +99,7 @@ impl Follower {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// Has its keys read by a thread, so that it does not wait for that.
+    /// Reads its keys in a thread, so that it does not wait for the test.
     pub fn drains_keys(&mut self) -> JoinHandle<()> {
         let mut keys = std::mem::replace(&mut self.keys, reader(io::empty()));
         thread::spawn(move || _ = io::copy(&mut keys, &mut io::sink()).expect("it ends"))
@@ -110,7 +110,7 @@ impl Follower {
         self.answer()
     }
 
-    /// Demands that it ends by itself, without another record.
+    /// Asserts that it ends by itself, without another record.
     pub fn refuses(mut self) -> Answer {
         let mut key = String::new();
         self.keys.read_line(&mut key).expect("it ends or reads on");
@@ -119,7 +119,7 @@ impl Follower {
     }
 
     fn answer(mut self) -> Answer {
-        // So that it can print what keys there are.
+        // Lets it print the remaining keys.
         io::copy(&mut self.keys, &mut io::sink()).expect("it ends");
         let child = self.child.take().expect("it has not ended");
         Answer::of(child.wait_with_output().expect("it ends"))
@@ -129,7 +129,7 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Of a test that failed.
+            // After a test that failed.
             let _ = child.kill().and_then(|()| child.wait());
         }
     }
@@ -139,7 +139,7 @@ fn reader(keys: impl Read + Send + 'static) -> BufReader<Box<dyn Read + Send>> {
     BufReader::new(Box::new(keys))
 }
 
-/// Runs `terrane insert --follow` on what it is to refuse.
+/// Runs `terrane insert --follow` on a file that it refuses.
 #[track_caller]
 pub fn follow(store: &Path, file: &Path, arguments: &[&str]) -> Answer {
     Follower::start(store, file, arguments).refuses()

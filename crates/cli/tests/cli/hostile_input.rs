@@ -3,13 +3,13 @@ use std::process::Command;
 
 use crate::support::{Answer, Sandbox, count, import, is_clean, sample};
 
-/// The shared files of broken inputs, where they are.
+/// The shared files of broken inputs, if available.
 fn malformed() -> Option<PathBuf> {
     let directory = PathBuf::from(std::env::var_os("TERRANE_DATA")?).join("formats/malformed");
     directory.join("EXPECT.csv").exists().then_some(directory)
 }
 
-/// Broken files of a few kinds, which are always there.
+/// A few kinds of broken files that are always available.
 fn own() -> Vec<(&'static str, Vec<u8>)> {
     let parquet = std::fs::read(sample("sf_cab_rides.parquet")).expect("sample");
     let geojson = std::fs::read(sample("zcta42.geojson")).expect("sample");
@@ -44,7 +44,8 @@ fn broken_files_are_refused_and_leave_no_trace() {
     }
 }
 
-/// The bound on values is one for the record and not one for each of its members, which would take gigabytes.
+/// The bound on values is one for the record, not one for each of its members, which would take
+/// gigabytes.
 #[test]
 fn a_document_of_too_many_values_is_refused_in_the_memory_of_one_record() {
     const ADDRESS_SPACE_KIB: u32 = 1 << 20;
@@ -102,7 +103,7 @@ fn every_malformed_file_gets_the_expected_answer() {
         let answer = import(&sandbox.store(), "d", &directory.join(file), &[]);
         assert!(!answer.stderr.contains("panicked"), "{file}: {}", answer.stderr);
         match valid {
-            // Formats that are not read are refused whole.
+            // Unsupported formats are refused as a whole.
             _ if !is_read => assert_eq!(answer.code, Some(5), "{file}: {}", answer.stderr),
             "no" | "out of range" => assert_eq!(answer.code, Some(5), "{file}: {}", answer.stderr),
             "yes" => {

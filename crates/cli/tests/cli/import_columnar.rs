@@ -134,7 +134,7 @@ fn a_type_that_no_key_has_is_named_as_the_file_has_it() {
     }
 }
 
-/// The values decide, as in text: not the type that a tool gave their column.
+/// The values decide, as in text, not the type that a tool gave their column.
 #[test]
 fn floats_that_are_integers_leave_a_column_of_integers_as_it_is() {
     let sandbox = Sandbox::new();
@@ -171,7 +171,7 @@ fn floats_that_are_integers_leave_a_column_of_integers_as_it_is() {
     assert!(!answer.stderr.contains("float64"), "{}", answer.stderr);
     assert_eq!(values(), ["7", "8", "null", "-9000000000000000"]);
     let mixed = file("mixed.arrows", 4, &[&[Some(1.0)], &[Some(2.0), Some(0.5)], &[Some(3.0)]]);
-    let message = "column \"n\" becomes float64 with this import, as it has numbers that are no int64";
+    let message = "column \"n\" becomes float64 with this import, since the file has numbers that int64 cannot hold";
     import(&store, "d", &mixed, &[]).exits(0).says(message);
     assert_eq!(values(), ["7.0", "8.0", "null", "-9000000000000000.0", "1.0", "2.0", "0.5", "3.0"]);
     is_clean(&store);

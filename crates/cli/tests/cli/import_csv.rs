@@ -148,7 +148,7 @@ fn a_header_alone_makes_an_empty_dataset() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("a.csv", "id,lon,lat\n");
     let answer = import(&sandbox.store(), "d", &file, &["--lon", "lon", "--lat", "lat"]).exits(0);
-    answer.says("imported 0 records").says("there are no rows to tell the types of columns by");
+    answer.says("imported 0 records").says("the file has no rows, so the column types are unknown");
     assert_eq!(count(&sandbox.store(), "d"), 0);
     assert!(fs::read_dir(sandbox.store()).expect("a store").next().is_some());
 }
@@ -197,12 +197,12 @@ fn a_file_without_the_columns_of_the_datasets_geometry_is_refused_and_only_flags
     let csv = sandbox.write("bare.csv", "id\n2\n");
     let ndjson = sandbox.write("bare.ndjson", "{\"id\":2}\n");
     for file in [&csv, &ndjson] {
-        import(&store, "points", file, &[]).exits(5).says("no column \"lon\", where the dataset has its geometry");
-        import(&store, "shapes", file, &[]).exits(5).says("no column \"wkt\", where the dataset has its geometry");
+        import(&store, "points", file, &[]).exits(5).says("no column \"lon\", in which the dataset has its geometry");
+        import(&store, "shapes", file, &[]).exits(5).says("no column \"wkt\", in which the dataset has its geometry");
         import(&store, "points", file, &["--lon", "lon", "--lat", "lat"]).exits(2).says("no column \"lon\"");
         import(&store, "shapes", file, &["--geometry", "wkt"]).exits(2).says("no column \"wkt\"");
         import(&store, "new", file, &["--geometry", "wkt"]).exits(2).says("no column \"wkt\"");
     }
     let rides = sample("sf_cab_rides.parquet");
-    import(&store, "points", &rides, &[]).exits(5).says("where the dataset has its geometry");
+    import(&store, "points", &rides, &[]).exits(5).says("in which the dataset has its geometry");
 }

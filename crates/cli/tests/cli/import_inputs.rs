@@ -1,5 +1,5 @@
-//! Inputs as people have them: lines before the header, JSON arrays, places in one value, nested members, coordinates
-//! slightly out of range.
+//! Inputs as they occur: lines before the header, JSON arrays, positions in one value, nested
+//! members, coordinates slightly out of range.
 
 use std::process::Command;
 
@@ -14,14 +14,14 @@ fn a_line_that_names_the_separator_and_comments_come_before_the_header() {
     for (name, content, word) in [
         ("sep", "sep=;\nid;lat;lon\n1;48.85;2.35\n", "CSV"),
         ("crlf", "\u{feff}sep=;\r\nid;lat;lon\r\n1;48.85;2.35\r\n", "CSV"),
-        ("comment", "# comment\nid,lat,lon\n1,48.85,2.35\n", "passed over"),
+        ("comment", "# comment\nid,lat,lon\n1,48.85,2.35\n", "is skipped"),
         ("comments", "# a, b\n#\n# c\nid,lat,lon\n1,48.85,2.35\n", "first 3 lines"),
     ] {
         let file = sandbox.write(&format!("{name}.csv"), content);
         import(&store, name, &file, &[]).exits(0).says(word);
         assert_eq!(rows(&store, name, "id"), [json!({"id":1,"lat":48.85,"lon":2.35})], "{name}");
     }
-    // A header may begin with the same character; lines are counted with what was passed over.
+    // A header may begin with the same character; line numbers include the skipped lines.
     let header = sandbox.write("header.csv", "#id,lat,lon\n1,48.85,2.35\n");
     import(&store, "header", &header, &["--key", "#id"]).exits(0);
     let bad = sandbox.write("bad.csv", "# comment\nid,lat,lon\n1,x,2.35\n");
@@ -171,7 +171,7 @@ fn columns_of_a_file_that_are_new_to_the_dataset_come_with_its_records_or_not_at
     import(&store, "d", &first, &[]).exits(0);
     import(&store, "d", &second, &[]).exits(0).says("\"extra\" is added");
     import(&store, "d", &refused, &[]).exits(5);
-    // A column that comes with an import may be widened by it.
+    // A column added by an import may be widened by the same import.
     import(&store, "d", &fractions, &[more.to_str().expect("UTF-8")]).exits(0);
     let wanted = [
         json!({"id":1,"lon":1.0,"lat":2.0,"n":5,"extra":null,"count":null}),

@@ -126,7 +126,7 @@ fn duplicate_keys_are_found_in_any_order() {
         import(&store, "d", &file, &[])
             .exits(5)
             .says(&format!("a.csv, row {row}"))
-            .says("exists already")
+            .says("an earlier row has the same key")
             .says("--key");
         assert!(!store.exists());
         import(&store, "d", &file, &["--on-invalid", "skip"]).exits(0).says("1 row was refused");
@@ -158,7 +158,7 @@ fn rows_are_numbered_where_the_guessed_key_is_none() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
     let file = sandbox.write("a.csv", "cab_id,lon,lat\n7,1,1\n7,2,2\n");
-    import(&store, "d", &file, &[]).exits(5).says("\"cab_id\" is the key was a guess").says("--key ''");
+    import(&store, "d", &file, &[]).exits(5).says("the key column \"cab_id\" was a guess").says("--key ''");
     import(&store, "d", &file, &["--key", ""]).exits(0).says("key: row number");
     import(&store, "d", &file, &["--key", ""]).exits(0);
     let found: Vec<_> =

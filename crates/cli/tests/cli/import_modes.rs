@@ -8,7 +8,7 @@ fn info(store: &std::path::Path) -> Value {
     terrane("info", store, &["--format", "json"]).exits(0).json_lines().remove(0)["datasets"].take()
 }
 
-/// A column was taken for text because of what stands for missing values; then the file was put right.
+/// A column became text because of its texts for missing values; then the file was corrected.
 #[test]
 fn a_corrected_file_takes_the_place_of_the_first_with_its_own_types() {
     let sandbox = Sandbox::new();
@@ -73,7 +73,7 @@ fn modes_say_what_becomes_of_a_dataset() {
     let at = |window: &str| terrane("query", &store, &["d", "--bbox", window, "--count"]).exits(0).number();
     assert_eq!((at("1.5,1.5,2.5,2.5"), at("2.5,2.5,3.5,3.5")), (0, 2));
     let twice = sandbox.write("twice.csv", "id,lon,lat,size\n2,3,3,7\n2,4,4,8\n");
-    import(&store, "d", &twice, &["--mode", "upsert"]).exits(5).says("a row with the key 2 exists already");
+    import(&store, "d", &twice, &["--mode", "upsert"]).exits(5).says("an earlier row has the same key 2");
     let keyless = sandbox.write("keyless.csv", "lon,lat,size\n3,3,7\n");
     import(&store, "k", &keyless, &["--mode", "upsert"]).exits(2).says("row numbers");
     import(&store, "k", &keyless, &[]).exits(0);

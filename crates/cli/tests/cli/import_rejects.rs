@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::support::{Sandbox, count, import, is_clean, json_lines, rows};
 
-/// Two rows, of which the second is refused.
+/// Two rows; the second is refused.
 const ONE_OF_TWO: &str = "id,lon,lat\n1,1,1\n2,1,95\n";
 
 fn text(path: &Path) -> &str {
@@ -76,11 +76,11 @@ fn rejects_never_go_into_the_store() {
         assert!(answer.stderr.contains("--rejects"), "{}: {}", place.display(), answer.stderr);
         assert_eq!(names(&store), before, "{}", place.display());
     }
-    // Beside the input is inside of the store too, if the input is.
+    // If the input is inside of the store, so is a file beside it.
     fs::copy(&file, store.join("components/a.csv")).expect("a copy");
     import(&store, "e", &store.join("components/a.csv"), &["--on-invalid", "skip"]).exits(2).says("--rejects");
     fs::remove_file(store.join("components/a.csv")).expect("the copy is removed");
-    // A store that is not there yet.
+    // A store that does not exist yet.
     let new = sandbox.path("new/store");
     import(&new, "d", &file, &["--on-invalid", "skip", "--rejects", text(&new.join("r.ndjson"))]).exits(2);
     assert!(!sandbox.path("new").exists());

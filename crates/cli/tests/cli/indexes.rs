@@ -1,4 +1,4 @@
-//! Indexes by the command line.
+//! Indexes on the command line.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, IndexKind, MEMORY_LIMIT_MIN, Options, Record, Store, Value};
-use terrane_storage::crash::Controller;
 use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::crash::Controller;
 
 use crate::support::{Sandbox, command, import, insert, is_clean, sample, terrane};
 
@@ -65,8 +65,8 @@ fn what_cannot_be_indexed_is_refused_and_changes_nothing() {
     assert_eq!(indexes(&store).len(), 2);
 }
 
-/// However far a creation came that is killed, the store works on without the index or with it, and it can be
-/// created in the end.
+/// Wherever the creation of an index is killed, the store works with or without the index, and the
+/// index can be created in the end.
 #[test]
 fn killed_creations_are_completed_or_have_not_begun() {
     let sandbox = Sandbox::new();
@@ -102,7 +102,7 @@ fn killed_creations_are_completed_or_have_not_begun() {
     is_clean(&store);
 }
 
-/// Whether the command completes it, or the opening of the store has before.
+/// Either the command completes it, or opening the store has done so before.
 #[test]
 fn the_same_creation_again_completes_what_a_kill_interrupted() {
     let sandbox = Sandbox::new();
@@ -146,7 +146,7 @@ fn the_same_creation_again_completes_what_a_kill_interrupted() {
     is_clean(&place);
 }
 
-/// Rows of a window by each index, and what is told of it.
+/// Rows of a window by each index, and the explanation.
 #[test]
 fn spatial_kinds_are_created_with_options_and_asked_for_by_name() {
     let sandbox = Sandbox::new();

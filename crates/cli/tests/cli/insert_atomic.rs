@@ -1,4 +1,4 @@
-//! `insert --atomic`: all records of the input, or none, and nothing of the schema either.
+//! `insert --atomic`: all records of the input, or none, and no change of the schema either.
 
 use crate::support::{Sandbox, count, insert, is_clean, rows, terrane};
 
@@ -10,7 +10,7 @@ fn record(key: u32, rest: &str) -> String {
 fn all_records_are_inserted_when_the_input_ends_and_their_keys_printed_in_order() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
-    // More than a batch of lines, with a new column on the way, and integers that become floats.
+    // More than a batch of lines, with a new column in between, and integers that become floats.
     let mut input: String = (0..2500).rev().map(|key| record(key, ",\"n\":7")).collect();
     input += &record(3000, ",\"n\":0.5,\"text\":\"later\"");
     let answer = insert(&store, "d", input, &["--atomic"]).exits(0).says("inserted 2501 records");
@@ -30,26 +30,26 @@ fn one_record_that_is_refused_keeps_all_from_being_inserted() {
     insert(&store, "d", record(1, ",\"n\":9007199254740993"), &[]).exits(0);
     let before = terrane("info", &store, &["--format", "json"]).exits(0).text();
     let cases = [
-        // Of a key that is there, of one that comes twice, of a bad place, of no record, of what would change a number.
+        // A stored key, a duplicate key, a bad position, no record, a number that would change.
         (record(2, "") + &record(1, ""), "line 2: a record with the key 1 exists already"),
-        (record(2, "") + &record(3, "") + &record(2, ""), "line 3: the key 2 is that of line 1 too"),
+        (record(2, "") + &record(3, "") + &record(2, ""), "line 3: line 1 has the same key 2"),
         (record(2, ",\"new\":1") + "{\"id\":3,\"lon\":1,\"lat\":95}\n", "line 2: "),
         (record(2, ",\"new\":1") + "nothing\n", "line 2: "),
         (record(2, ",\"new\":9007199254740993") + &record(3, ",\"new\":0.5"), "9007199254740993 of line 1"),
     ];
     for (input, reason) in cases {
         let answer =
-            insert(&store, "d", input.clone(), &["--atomic"]).exits(5).says(reason).says("nothing is inserted");
+            insert(&store, "d", input.clone(), &["--atomic"]).exits(5).says(reason).says("nothing was inserted");
         assert_eq!(answer.text(), "", "{input}");
         assert_eq!(count(&store, "d"), 1, "{input}");
         let after = terrane("info", &store, &["--format", "json"]).exits(0).text();
         assert_eq!(after.contains("\"new\""), before.contains("\"new\""), "{input}");
     }
-    // Nor is there a dataset for them, or a store.
+    // Nor is a dataset or a store created for them.
     let other = sandbox.path("other.terrane");
     insert(&other, "d", record(1, "") + &record(1, ""), &["--atomic"]).exits(5);
     assert!(!other.exists());
-    // With --upsert the last of a key counts.
+    // With --upsert the last record of a key counts.
     let input = record(1, ",\"n\":2") + &record(2, ",\"n\":3") + &record(2, ",\"n\":4");
     let answer = insert(&store, "d", input, &["--atomic", "--upsert"]).exits(0).says("inserted 2 records");
     assert_eq!(answer.text(), "1\n2\n");
@@ -81,7 +81,7 @@ fn what_is_too_much_for_one_commit_is_told_and_what_is_no_one_input_refused() {
     let answer = insert(&store, "d", input, &["--atomic", "--memory-limit", "8MiB"]).exits(1).says("--memory-limit");
     assert_eq!(answer.text(), "");
     assert!(!store.exists());
-    // What the text has room for, and the changes have not: the schema had to change before.
+    // The text fits in memory, the changes do not: the schema had to change before.
     insert(&store, "d", record(1, ""), &[]).exits(0);
     let columns = || {
         terrane("info", &store, &["--format", "json"]).exits(0).json_lines()[0]["datasets"][0]["schema"]["columns"]

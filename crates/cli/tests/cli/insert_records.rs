@@ -156,7 +156,7 @@ fn a_dataset_appears_with_its_first_valid_record() {
     terrane("query", &store, &["d"]).exits(2).says("there is no store");
     insert(&store, "d", "{\"id\":\"x\",\"name\":1,\"x\":1e6,\"y\":2}\n", &["--planar"]).exits(0);
     assert_eq!(rows(&store, "d", "id"), [json!({"id": "x", "x": 1e6, "y": 2.0, "name": 1})]);
-    insert(&store, "e", "", &[]).exits(0).says("inserted 0 records").says("there is no dataset e yet");
+    insert(&store, "e", "", &[]).exits(0).says("inserted 0 records").says("dataset e was not created");
     insert(&store, "e", "{\"id\":1,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     insert(&store, "e", "", &["--planar"]).exits(2).says("--planar");
 }
@@ -204,8 +204,8 @@ fn the_durability_of_a_store_is_chosen_once() {
     assert!(!sandbox.path("other").exists());
 }
 
-/// Coordinates that are said to be of another reference system are not longitude and latitude: text that names it by a
-/// number is converted, and GeoJSON has no other system.
+/// Coordinates in another declared reference system are not longitude and latitude. Text that names
+/// a system by number is converted; GeoJSON has no other system.
 #[test]
 fn records_and_queries_in_another_system_are_converted_or_refused_unless_the_dataset_is_planar() {
     let sandbox = Sandbox::new();

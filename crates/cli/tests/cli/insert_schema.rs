@@ -1,4 +1,4 @@
-//! What inserts do to the schema: nothing for a record that is refused, and nothing to numbers.
+//! Inserts and the schema: a refused record changes nothing, and numbers stay exact.
 
 use std::path::Path;
 
@@ -22,12 +22,12 @@ fn a_refused_record_leaves_no_columns_behind() {
     let before = columns(&store);
     let input = [
         json!({"id": "b", "lon": 1, "lat": 1}),
-        // A key that is there, one that is on its way, one that is too long, and no place.
+        // A stored key, a waiting key, a key that is too long, and no position.
         json!({"id": "a", "lon": 1, "lat": 1, "new": 1, "n": 0.5}),
         json!({"id": "b", "lon": 1, "lat": 1, "new": 1}),
         json!({"id": long, "lon": 1, "lat": 1, "new": 1}),
         json!({"id": "c", "lon": 1, "lat": 95, "new": 1}),
-        // More than a record may have, one byte for each of the bytes.
+        // More than a record may have.
         json!({"id": "d", "lon": 1, "lat": 1, "new": "x".repeat((16 << 20) + 1)}),
     ];
     let input: String = input.iter().map(|record| format!("{record}\n")).collect();
@@ -35,11 +35,11 @@ fn a_refused_record_leaves_no_columns_behind() {
     assert_eq!(answer.text(), "\"b\"\n");
     answer.says("line 2: a record with the key \"a\" exists already").says("line 3: a record with the key \"b\"");
     assert_eq!(columns(&store), before);
-    // Nor is a dataset made for one.
+    // Nor is a dataset created for one.
     let record = json!({"id": long, "lon": 1, "lat": 1});
     insert(&store, "e", format!("{record}\n"), &[]).exits(5);
     terrane("query", &store, &["e"]).exits(2).says("the store has d");
-    // With --upsert a key that is there is no reason to refuse.
+    // With --upsert a stored key is no reason to refuse.
     insert(&store, "d", "{\"id\":\"a\",\"lon\":1,\"lat\":1,\"new\":1}\n", &["--upsert"]).exits(0);
     assert_eq!(columns(&store).len(), before.len() + 1);
     is_clean(&store);
@@ -79,7 +79,7 @@ fn coordinates_under_other_names_are_refused() {
     let answer = insert(&store, "d", "{\"id\":21,\"longitude\":1,\"latitude\":2}\n", &[]).exits(5);
     answer.says("\"longitude\" and \"latitude\"").says("\"lon\" and \"lat\"");
     assert_eq!(columns(&store), []);
-    // Other places of a record without one of its own are attributes.
+    // Other positions of a record without its own are attributes.
     insert(&store, "d", "{\"id\":22,\"start_lon\":1,\"start_lat\":2}\n", &[]).exits(0);
     assert_eq!(count(&store, "d"), 2);
 }

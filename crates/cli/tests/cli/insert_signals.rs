@@ -14,7 +14,7 @@ fn send(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("it can be told");
 }
 
-/// Waits until a signal that was sent has reached the process, so that the next one is not merged with it.
+/// Waits until a sent signal has reached the process, so that the next one is not merged with it.
 fn wait_until_taken(child: &Child, signal: Signal) {
     let path = format!("/proc/{}/status", child.id());
     let is_pending = || {
@@ -38,9 +38,9 @@ fn a_signal_closes_the_store_with_all_that_was_acknowledged() {
             stream.send(json!({"id": id, "lon": 1, "lat": 1}));
             assert_eq!(stream.key(), id.to_string());
         }
-        // Half a record is none.
+        // Half a record is no record.
         write!(stream.stdin, "{{\"id\":99,\"lon\":1,\"lat\":1}}").and_then(|()| stream.stdin.flush()).expect("taken");
-        // As `timeout` does, which sends it to the process and to its group.
+        // Like `timeout`, which signals the process and its group.
         send(&stream.child, signal);
         wait_until_taken(&stream.child, signal);
         send(&stream.child, signal);
@@ -48,7 +48,7 @@ fn a_signal_closes_the_store_with_all_that_was_acknowledged() {
         assert_eq!(stream.key(), "");
         assert_eq!(count(&sandbox.store(), "d"), 50);
         is_clean(&sandbox.store());
-        // And lets the next writer in.
+        // The next writer can open the store.
         insert(&sandbox.store(), "d", "{\"id\":99,\"lon\":1,\"lat\":1}\n", &[]).exits(0);
     }
 }
@@ -57,7 +57,7 @@ fn a_signal_closes_the_store_with_all_that_was_acknowledged() {
 fn a_second_signal_ends_a_process_that_cannot_go_on() {
     let sandbox = Sandbox::new();
     let Stream { mut child, mut stdin, mut stdout } = Stream::start(&sandbox.store(), "d", &[]);
-    // More keys than a pipe holds, which nobody reads: the writer waits for ever.
+    // More keys than a pipe holds, and no reader: the writer waits for ever.
     let feeder = thread::spawn(move || {
         let mut lines = String::new();
         for key in 0..200_000 {

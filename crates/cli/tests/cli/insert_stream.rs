@@ -40,7 +40,7 @@ fn each_record_is_acknowledged_without_waiting_for_the_next() {
     for id in 0..20 {
         stream.send(json!({"id": id, "lon": 1, "lat": 1}));
         assert_eq!(stream.key(), id.to_string());
-        // What is acknowledged is seen by another process at once.
+        // Another process sees acknowledged records at once.
         assert_eq!(count(&sandbox.store(), "d"), id + 1);
     }
     drop(stream.stdin);

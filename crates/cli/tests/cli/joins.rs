@@ -1,4 +1,4 @@
-//! `terrane join`: pairs against loops over the imported files, formats, what is told, and what is refused.
+//! `terrane join`: pairs against loops over the imported files, formats, messages, and refusals.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,8 @@ fn pairs_come_in_every_format_with_the_geometries_of_both_sides() {
     }
 }
 
-/// As `docs/joins.md` tells them: the names of columns, of members in NDJSON, and of properties in GeoJSON.
+/// As `docs/joins.md` documents them: names of columns, of members in NDJSON, and of properties in
+/// GeoJSON.
 #[test]
 fn columns_of_pairs_have_the_names_that_are_told() {
     let sandbox = store();

@@ -1,4 +1,5 @@
-//! Strings of JSON that are wholly times make columns of dates and timestamps, in imports and in inserts.
+//! JSON strings that are wholly times make columns of dates and timestamps, in imports and in
+//! inserts.
 
 use std::path::Path;
 

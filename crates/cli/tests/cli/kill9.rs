@@ -1,5 +1,5 @@
-//! SIGKILL at random moments: everything acknowledged is there, nothing else than what was sent
-//! appears, and the store is clean.
+//! SIGKILL at random moments: all acknowledged records are stored, only records that were sent
+//! appear, and the store is clean.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,10 +20,10 @@ const SEED: u64 = 4_711;
 /// Kills of each variant.
 const ROUNDS: usize = 6;
 
-/// What varies between the stores that are killed.
+/// Variants of the killed stores.
 struct Variant {
     flags: &'static [&'static str],
-    /// Bytes of ballast in each record.
+    /// Extra bytes in each record.
     ballast: usize,
     /// Most records that are acknowledged before a kill.
     acknowledged_max: u64,
@@ -42,7 +42,8 @@ fn record(key: u64, ballast: usize) -> Value {
     json!({"id": key, "lon": lon, "lat": lat, "ballast": "b".repeat(ballast + (key % 50) as usize)})
 }
 
-/// Feeds records from `first` on until the reader is dead; `sent` is the last that may have arrived.
+/// Feeds records from `first` on until the reader is dead; `sent` is the last that may have
+/// arrived.
 fn feed(mut stdin: ChildStdin, first: u64, ballast: usize, sent: Arc<AtomicU64>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for key in first.. {
@@ -54,7 +55,7 @@ fn feed(mut stdin: ChildStdin, first: u64, ballast: usize, sent: Arc<AtomicU64>)
     })
 }
 
-/// Keys as they are printed. A line that the kill cut is none.
+/// The printed keys. A line that the kill cut is none.
 struct Keys(BufReader<ChildStdout>);
 
 impl Iterator for Keys {
@@ -67,12 +68,12 @@ impl Iterator for Keys {
     }
 }
 
-/// What is known of a store.
+/// The model of a store.
 #[derive(Default)]
 struct Model {
     /// Acknowledged and not deleted.
     present: BTreeSet<u64>,
-    /// Sent in the round at hand or found after it: may be there.
+    /// Sent in the current round, or found after it: may be stored.
     first_uncertain: u64,
     next: u64,
 }
@@ -103,7 +104,7 @@ fn killed_insert(store: &Path, variant: &Variant, model: &mut Model, random: &mu
         acknowledged += 1;
     }
     child.kill().expect("SIGKILL");
-    // What was printed before the kill counts, read or not.
+    // Keys printed before the kill count, read or not.
     model.present.extend(keys);
     child.wait().expect("it is dead");
     feeder.join().expect("the feeder ends");
@@ -111,10 +112,10 @@ fn killed_insert(store: &Path, variant: &Variant, model: &mut Model, random: &mu
     model.next = sent.load(Ordering::SeqCst) + 1;
 }
 
-/// Compares a store with the model; records that were sent and not acknowledged may be there.
+/// Compares a store with the model. Records that were sent and not acknowledged may be stored.
 fn verify(store: &Path, variant: &Variant, model: &mut Model, at: &str) {
     if model.present.is_empty() && terrane("query", store, &["d"]).code != Some(0) {
-        // Killed before the dataset was made.
+        // Killed before the dataset was created.
         return;
     }
     let found = rows(store, "d", "id");
@@ -201,7 +202,7 @@ fn a_killed_import_is_there_as_a_whole_or_not_at_all() {
         is_clean(&store);
     }
     assert!(kills > 0, "every import was faster than its kill");
-    // A writer takes away what the dead ones left.
+    // A writer removes the leftovers of the killed ones.
     terrane("delete", &store, &["cities", "--key", "0"]).exits(0);
     let info = terrane("info", &store, &["--format", "json"]).exits(0).json_lines();
     let known: u64 = info[0]["datasets"]
@@ -215,7 +216,8 @@ fn a_killed_import_is_there_as_a_whole_or_not_at_all() {
     assert_eq!(files, known, "no stray files");
 }
 
-/// Kills a command once a random number of new bytes is on disk, or right away; whether it was alive.
+/// Kills a command once a random number of new bytes is on disk, or right away. Returns whether it
+/// was alive.
 fn killed(store: &Path, arguments: &[&str], bytes_max: u64, random: &mut StdRng) -> bool {
     let before = bytes_of_components(store);
     let (name, others) = arguments.split_first().expect("a command");
@@ -235,7 +237,7 @@ fn killed_upserts_replacements_and_drops_leave_the_old_or_the_new() {
     let sandbox = Sandbox::new();
     let store = sandbox.store();
     let mut random = StdRng::seed_from_u64(SEED);
-    // Each round moves every place, and says which round it was.
+    // Each round moves every position and stores its number.
     let file = |round: u64| {
         let row = |id: u64| format!("{id},{},{},{round}\n", (id * 7 + round) % 170, (id * 3 + round) % 80);
         let rows: String = (0..ROWS).map(row).collect();

@@ -14,7 +14,7 @@ fn holder(store: &Path, flags: &[&str]) -> Stream {
     holder
 }
 
-/// The writer takes another record and ends; then it is the next one's turn.
+/// The writer takes another record and ends; then the next one can write.
 fn goes_on_and_ends(mut holder: Stream, store: &Path) {
     holder.send(json!({"id": 3, "lon": 1, "lat": 1}));
     assert_eq!(holder.key(), "3");
@@ -43,7 +43,7 @@ fn a_second_writer_is_refused_with_the_holders_pid() {
     goes_on_and_ends(holder, &store);
 }
 
-/// A lock file is never stale: the lock goes with its process. Who removes it all the same lets nobody in.
+/// A lock file is never stale: the lock ends with its process. Removing the file lets nobody in.
 #[test]
 fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
     let sandbox = Sandbox::new();
@@ -56,7 +56,7 @@ fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
     goes_on_and_ends(holder, &store);
 }
 
-/// The names of the files of two stores are the same ones.
+/// The files of two stores have the same names.
 #[test]
 fn a_writer_changes_nothing_in_a_store_that_has_taken_the_place_of_its_own() {
     let sandbox = Sandbox::new();
@@ -71,7 +71,8 @@ fn a_writer_changes_nothing_in_a_store_that_has_taken_the_place_of_its_own() {
     };
     let before = [files(""), files("components"), files("log")];
     let manifest = std::fs::read(store.join("MANIFEST")).expect("a manifest");
-    // Enough for several flushes and segments; at one of them it sees that it has moved.
+    // Enough for several flushes and segments. At one of them the writer notices that its directory
+    // was moved.
     let ballast = "b".repeat(20_000);
     let sent = (2..2_000)
         .take_while(|id| writeln!(holder.stdin, "{}", json!({"id": id, "lon": 1, "lat": 1, "text": ballast})).is_ok());

@@ -1,4 +1,4 @@
-//! Parts of a store that a crash or somebody took away: every command tells the same of them.
+//! Parts of a store that are missing after a crash or a removal: every command reports the same.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn a_manifest_that_is_missing_is_corruption_for_every_command() {
     assert_eq!(count(&store, "cities"), 200);
 }
 
-/// There is no store without a file of its log, so that a log without files is none that was never written.
+/// Every store has a file of its log, so a log without files was damaged, not never written.
 #[test]
 fn a_log_without_any_file_is_corruption_for_every_command() {
     let sandbox = Sandbox::new();
@@ -104,7 +104,7 @@ fn a_log_without_any_file_is_corruption_for_every_command() {
         files.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("it is put back"));
         assert_eq!(count(&store, "d"), 1);
     }
-    // Such a store keeps none.
+    // Such a store has none.
     let unlogged = sandbox.path("unlogged");
     insert(&unlogged, "d", RECORD, &["--durability", "none"]).exits(0);
     assert_eq!(count(&unlogged, "d"), 1);

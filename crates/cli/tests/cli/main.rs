@@ -1,5 +1,5 @@
-//! The built `terrane` binary, by behaviour: standard output, standard error, exit codes, and what is in the
-//! store afterwards.
+//! The built `terrane` binary, by behaviour: standard output, standard error, exit codes, and what
+//! is in the store afterwards.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod feeds;
 mod feeds_replaced;
 mod file_size;
 mod follower;
+mod gauges;
 mod hostile_input;
 mod import_columnar;
 mod import_csv;

@@ -1,4 +1,4 @@
-//! What people are told: where, in which words, and in the singular for one thing.
+//! Messages: where they go, their words, and the singular for one thing.
 
 use std::fs;
 
@@ -71,14 +71,14 @@ fn rows_with_one_key_are_told_from_records_that_are_there() {
     let store = sandbox.store();
     let file = sandbox.write("a.csv", "id,lon,lat\n1,1,1\n2,1,1\n");
     let twice = [file.to_str().expect("UTF-8"), "--key", "id"];
-    import(&store, "d", &file, &twice).exits(5).says("a row with the key 1 exists already among those before it");
+    import(&store, "d", &file, &twice).exits(5).says("an earlier row has the same key 1");
     import(&store, "d", &file, &[]).exits(0);
     import(&store, "d", &file, &[]).exits(5).says("a record with the key 1 exists already in the dataset");
     let again = sandbox.write("b.csv", "id,lon,lat\n3,1,1\n2,1,1\n3,2,2\n");
     import(&store, "d", &again, &["--on-invalid", "skip"]).exits(0);
     let rejects = fs::read_to_string(sandbox.path("b.csv.rejects.ndjson")).expect("rejects");
     assert!(rejects.contains("key 2 exists already in the dataset"), "{rejects}");
-    assert!(rejects.contains("key 3 exists already among those before it"), "{rejects}");
+    assert!(rejects.contains("an earlier row has the same key 3"), "{rejects}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn geometries_are_exported_under_the_name_that_imports_look_for() {
     let line = json!({"type": "LineString", "coordinates": [[0.0, 0.0], [1.0, 1.0]]});
     let wanted = [json!({"id": 1, "geometry": line, "n": 5}), json!({"id": 2, "geometry": null, "n": 6})];
     assert_eq!(export.json_lines(), wanted);
-    // Into a new dataset, and into one of the same schema, by both ways.
+    // Into a new dataset, and into one of the same schema, by both commands.
     let copy = sandbox.write("b.ndjson", &export.stdout);
     import(&store, "copy", &copy, &[]).exits(0);
     assert_eq!(rows(&store, "copy", "id"), wanted);
@@ -157,7 +157,7 @@ fn members_beside_the_properties_of_features_are_not_dropped_silently() {
     };
     let lines = [feature(1, ""), feature(2, r#","time":5"#), feature(3, r#","time":6"#), feature(4, r#","speed":7"#)];
     let file = sandbox.write("a.geojsonl", lines.join("\n"));
-    let what = "members that mean nothing in GeoJSON are not taken";
+    let what = "members that GeoJSON does not define are ignored";
     let answer = import(&sandbox.store(), "imported", &file, &[]).exits(0);
     answer.says(&format!("a.geojsonl: {what}: \"time\", \"speed\"; move them into the features' properties"));
     let answer = insert(&sandbox.store(), "inserted", lines.join("\n"), &[]).exits(0);

@@ -10,7 +10,8 @@ fn run_under(sandbox: &Sandbox, limit: &str, command: &str, arguments: &[&str]) 
     Answer::of(shell.output().expect("the shell runs"))
 }
 
-/// Counts the records of dataset `d0` of the sandbox's store under a limit on open files, set in the shell.
+/// Counts the records of dataset `d0` of the sandbox's store under a limit on open files, set in
+/// the shell.
 fn count_under(sandbox: &Sandbox, limit: &str) -> Answer {
     run_under(sandbox, limit, "query", &["d0", "--count"])
 }
@@ -26,7 +27,7 @@ fn stores_of_more_components_than_the_usual_limit_of_open_files_are_opened() {
     count_under(&sandbox, "ulimit -n 24").exits(1).says("ulimit -n");
 }
 
-/// 16 partitions of 4 indexes: each import adds 64 files, and a flush has as many open beside those that there are.
+/// 16 partitions of 4 indexes: each import adds 64 files, and a flush opens as many in addition.
 #[test]
 fn flushes_merge_first_where_too_many_files_are_open() {
     const LIMIT: &str = "ulimit -n 240";
@@ -51,7 +52,8 @@ fn flushes_merge_first_where_too_many_files_are_open() {
     run_under(&sandbox, LIMIT, "check", &[]).exits(0);
 }
 
-/// What a reader's memory does not hold of the log takes files of its own. Where it may have none, those of the store stay.
+/// If the log does not fit a reader's memory, the reader writes files of its own. Without any
+/// allowed, the store's files stay.
 #[test]
 fn readers_leave_the_store_as_it_is_where_too_many_files_are_open() {
     let sandbox = Sandbox::new();

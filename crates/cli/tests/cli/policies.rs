@@ -54,9 +54,9 @@ fn a_policy_that_cannot_be_changes_nothing() {
     policy(&["constant", "--components", "1"]).exits(2).says("at least 2 components");
     policy(&["prefix", "--components", "0"]).exits(2).says("at least 2 components");
     policy(&["size-tiered", "--ratio", "0"]).exits(2).says("the ratio is at least 1");
-    policy(&["constant", "--ratio", "3"]).exits(2).says("the policy constant does not take --ratio");
-    policy(&["prefix", "--min-bytes", "3"]).exits(2).says("the policy prefix does not take --min-bytes");
-    policy(&["default", "--components", "3"]).exits(2).says("the policy default does not take --components");
+    policy(&["constant", "--ratio", "3"]).exits(2).says("the policy constant has no parameter --ratio");
+    policy(&["prefix", "--min-bytes", "3"]).exits(2).says("the policy prefix has no parameter --min-bytes");
+    policy(&["default", "--components", "3"]).exits(2).says("the policy default has no parameter --components");
     policy(&["--components", "3"]).exits(2).says("--components is of a policy; name one");
     policy(&["constant", "--components", "-3"]).exits(2);
     terrane("policy", &store, &["e", "constant"]).exits(2).says("the store has d");

@@ -112,7 +112,7 @@ fn compaction_leaves_one_component_of_each_index() {
     terrane("check", &sandbox.store(), &[]).exits(0);
 }
 
-/// What a dataset of points is written as can be taken into one like it, as it is by inserts.
+/// The output for a dataset of points can be inserted into a dataset like it, unchanged.
 #[test]
 fn geojson_of_points_comes_back_into_a_dataset_of_points() {
     let sandbox = Sandbox::new();
@@ -126,7 +126,7 @@ fn geojson_of_points_comes_back_into_a_dataset_of_points() {
     terrane("delete", &other, &["d", "--key", "1", "2", "3"]).exits(0);
     import(&other, "d", &file, &[]).exits(0);
     assert_eq!(rows(&other, "d", "id"), rows(&store, "d", "id"));
-    // Other geometries have no place there, one by one.
+    // Other geometries are refused there, one by one.
     let line =
         r#"{"type":"Feature","properties":{"id":4},"geometry":{"type":"LineString","coordinates":[[0,0],[1,1]]}}"#;
     let more = sandbox.write("more.geojsonl", format!("{line}\n{}\n", line.replace("LineString", "MultiPoint")));

@@ -1,4 +1,4 @@
-//! Conditions on the command line: rows that meet them, and what is said of those that make no sense.
+//! Conditions on the command line: rows that meet them, and messages on wrong ones.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn cities() -> Sandbox {
     sandbox
 }
 
-/// Places with every kind of attribute that NDJSON brings.
+/// Positions with every kind of attribute that NDJSON has.
 fn places() -> Sandbox {
     let sandbox = Sandbox::new();
     let input: String = (0..10)

@@ -1,4 +1,4 @@
-//! Readers in processes of their own beside a writer that flushes, merges and uses log segments again.
+//! Readers in their own processes, beside a writer that flushes, merges and recycles log segments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,17 +12,17 @@ use std::thread;
 
 use crate::support::{Sandbox, command, is_clean, terrane};
 
-/// Bytes that each record has beside its key and place.
+/// Bytes of each record beside its key and position.
 const BALLAST: usize = 4000;
 
-/// What was seen to change in the store's directory.
+/// Observed changes in the store's directory.
 #[derive(Default)]
 struct Watched {
     components: BTreeSet<String>,
-    /// Components that were there and went.
+    /// Components that appeared and disappeared.
     merged: usize,
     segments: BTreeMap<u64, String>,
-    /// Files of the log that got another name.
+    /// Files of the log that were renamed.
     recycled: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Flags that tell what a guess cannot know: types, texts for null, reference systems, separators, longitudes.
+//! Flags for what a guess cannot know: types, texts for null, reference systems, separators,
+//! longitudes.
 
 use serde_json::json;
 
@@ -48,7 +49,7 @@ fn dates_in_another_order_are_read_by_a_pattern_and_else_named_by_a_warning() {
         let answer = terrane("query", &store, &[dataset, "--where", "d < '2021-01-01'", "--count"]).exits(0);
         assert_eq!(answer.stderr.contains("letter by letter"), dataset == "guessed", "{}", answer.stderr);
     }
-    // The pattern is not kept.
+    // The pattern is not stored.
     let later = "{\"id\":2,\"lon\":1,\"lat\":1,\"d\":\"31.12.2020\"}\n";
     insert(&store, "csv", later, &[]).exits(5).says("line 1").says("--type");
     insert(&store, "csv", later, &["--upsert", "--type", "d=date:%d.%m.%Y"]).exits(0);

@@ -1,4 +1,4 @@
-//! The demo's output in the README is what the program prints.
+//! The demo's output in the documents is what the program prints.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,12 +10,12 @@ fn is_timed(line: &str) -> bool {
     line.starts_with("time ") || line.starts_with("imported ")
 }
 
-/// Every command up to the stream of inserts, each with the lines behind it.
+/// Every command before the stream of inserts, each with the lines behind it.
 #[test]
-fn the_demo_prints_what_the_readme_shows() {
+fn the_demo_prints_what_its_page_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
-    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
-    let (_, demo) = readme.split_once("It prints:\n\n```\n").expect("the demo's output");
+    let page = std::fs::read_to_string(root.join("docs/demo.md")).expect("the page");
+    let (_, demo) = page.split_once("It prints:\n\n```\n").expect("the demo's output");
     let (queries, _) = demo.split_once("\n== Insert a stream").expect("the stream of inserts");
     let sandbox = Sandbox::new();
     let mut count = 0;

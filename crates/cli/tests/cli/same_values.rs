@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Sandbox, import, insert, is_clean, rows, terrane};
 
-/// Columns of every type whose values have a form of their own, in a dataset that exists.
+/// Columns of every type with a text form of its own, in an existing dataset.
 const DATASET: &str = "id,lon,lat,day,local,utc,whole,real,text\n\
      0,0,0,2020-01-01,2020-01-01T00:00:00,2020-01-01T00:00:00Z,1,0.5,x\n";
 
@@ -108,8 +108,8 @@ fn a_geometry_is_taken_alike_by_insert_and_import() {
     }
 }
 
-/// What is lost of a text, or could be read in two ways, is said once a column, also where the column's type
-/// is that of the dataset.
+/// Lost digits and ambiguous texts are reported once per column, even if the column's type is that
+/// of the dataset.
 #[test]
 fn instants_that_are_cut_or_have_slashes_are_told_of() {
     let sandbox = Sandbox::new();
@@ -137,7 +137,7 @@ fn instants_that_are_cut_or_have_slashes_are_told_of() {
     assert!(!answer.stderr.contains("column"), "{}", answer.stderr);
 }
 
-/// Nobody said that they are in UTC.
+/// No zone was given, so UTC was assumed.
 #[test]
 fn times_without_a_zone_are_told_of_where_they_become_utc() {
     let sandbox = Sandbox::new();
@@ -173,7 +173,7 @@ fn times_without_a_zone_are_told_of_where_they_become_utc() {
     }
 }
 
-/// The id of a feature whose key is a property is an attribute.
+/// The id of a feature is an attribute if its key is a property.
 #[test]
 fn ids_of_features_are_kept_alike() {
     let sandbox = Sandbox::new();
@@ -195,7 +195,7 @@ fn ids_of_features_are_kept_alike() {
         insert(&store, &dataset("insert"), features, &[]).exits(0);
         assert_eq!(rows(&store, &dataset("insert"), "key"), rows(&store, &dataset("import"), "key"), "{features}");
     }
-    // Into a dataset that has its columns, and where the id is the key.
+    // Into a dataset with its columns, in which the id is the key.
     insert(&store, "insert0", feature("\"way/8\"", "\"key\":2"), &[]).exits(0);
     assert_eq!(rows(&store, "insert0", "key")[1]["id"], json!("way/8"));
     insert(&store, "keyed", feature("5", "\"n\":1"), &[]).exits(0);
@@ -203,7 +203,8 @@ fn ids_of_features_are_kept_alike() {
     insert(&store, "keyed", feature("6", "\"id\":7"), &[]).exits(5).says("the feature's id is 6");
 }
 
-/// Only an id that says something new is a column of its own, and who has both learns which is which.
+/// An id becomes a column only if it differs from the property. With both, a message tells which
+/// column is which.
 #[test]
 fn an_id_that_is_also_a_property_is_taken_once() {
     let sandbox = Sandbox::new();
@@ -223,7 +224,7 @@ fn an_id_that_is_also_a_property_is_taken_once() {
     insert(&store, "inserted", &features, &[]).exits(0);
     assert_eq!(rows(&store, "new", "id"), rows(&store, "inserted", "id"));
     assert_eq!(rows(&store, "new", "id").len(), 4);
-    // Into a dataset that is there.
+    // Into an existing dataset.
     import(&store, "new", &sandbox.write("g.geojsonl", both(5)), &[]).exits(0);
     let collection = format!("{{\"type\":\"FeatureCollection\",\"features\":[{},{}]}}", both(6), both(7));
     import(&store, "new", &sandbox.write("h.geojson", collection), &[]).exits(0);
@@ -237,7 +238,7 @@ fn an_id_that_is_also_a_property_is_taken_once() {
     import(&store, "new", &differing, &[]).exits(0).says(notice).says("column \"id_2\" is added");
 }
 
-/// The type of a new column does not depend on how its numbers are written, nor on who brings them.
+/// The type of a new column depends neither on how its numbers are written nor on the command.
 #[test]
 fn a_number_is_an_integer_however_it_is_written() {
     let columns = [
@@ -271,7 +272,8 @@ fn a_number_is_an_integer_however_it_is_written() {
     }
 }
 
-/// A column of integers takes other numbers whoever brings them, and from a file with all of its rows or none.
+/// An integer column takes other numbers from any command, and from a file with all of its rows or
+/// none.
 #[test]
 fn a_fraction_widens_a_column_of_integers_alike() {
     let sandbox = Sandbox::new();
@@ -290,12 +292,13 @@ fn a_fraction_widens_a_column_of_integers_alike() {
         import(&store, dataset, file, &[]).exits(0).says("column \"n\" becomes float64");
         assert_eq!(rows(&store, dataset, "id"), rows(&store, "inserted", "id"), "{dataset}");
     }
-    // One row is there already; the column stays what it is with all others.
+    // One row exists already; the column keeps its type with all others.
     import(&store, "arrow", &arrow, &[]).exits(5).says("nothing was imported");
     assert_eq!(rows(&store, "arrow", "id")[0]["n"].to_string(), "7");
     import(&store, "arrow", &arrow, &["--on-invalid", "skip"]).exits(0);
     assert_eq!(rows(&store, "arrow", "id"), rows(&store, "inserted", "id"));
-    // What a float64 cannot hold exactly keeps the column as it is, and a key is never a fraction.
+    // A number that float64 cannot hold exactly leaves the column unchanged, and a key is never a
+    // fraction.
     insert(&store, "large", line(0, "9007199254740993"), &[]).exits(0);
     let refused = "nothing was imported: column \"n\"";
     for skip in [&[][..], &["--on-invalid", "skip"]] {
@@ -303,7 +306,7 @@ fn a_fraction_widens_a_column_of_integers_alike() {
         answer.says("9007199254740993").says("takes no fractions").says(refused);
     }
     assert_eq!(rows(&store, "large", "id").len(), 1);
-    // The same of integers that the import itself brings.
+    // The same for integers of the import itself.
     let integer = sandbox.write("l.csv", "id,lon,lat,n\n10,0,0,9007199254740993\n");
     let rest = csv.display().to_string();
     insert(&store, "mixed", &first, &[]).exits(0);

@@ -1,4 +1,4 @@
-//! Running the binary and reading its answers.
+//! Runs the binary and reads its output.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const VARIABLES: [&str; 5] =
     ["TERRANE_MEMORY_LIMIT", "TERRANE_DURABILITY", "TERRANE_FORMAT", "TERRANE_COLOR", "TERRANE_LOG"];
 
-/// A directory of a test's own.
+/// The test's own directory.
 pub struct Sandbox(TempDir);
 
 impl Sandbox {
@@ -25,7 +25,7 @@ impl Sandbox {
         self.0.path().join(name)
     }
 
-    /// Where the test's store is.
+    /// The path of the test's store.
     pub fn store(&self) -> PathBuf {
         self.path("store")
     }
@@ -42,7 +42,7 @@ pub fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
-/// What a command answered.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Answer {
     pub code: Option<i32>,
@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// Demands an exit code.
+    /// Asserts an exit code.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.text(), self.stderr);
@@ -67,7 +67,7 @@ impl Answer {
         self
     }
 
-    /// Demands a part of standard error.
+    /// Asserts a part of standard error.
     #[track_caller]
     pub fn says(self, part: &str) -> Self {
         assert!(self.stderr.contains(part), "{part:?} is not in: {}", self.stderr);
@@ -79,7 +79,7 @@ impl Answer {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard output as JSON values, one a line.
+    /// Standard output as JSON values, one per line.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<Value> {
         json_lines(&self.text())
@@ -131,7 +131,7 @@ pub fn answer_to(mut command: Command, input: impl AsRef<[u8]>) -> Answer {
     let mut child = command.stdin(Stdio::piped()).spawn().expect("the binary runs");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.as_ref().to_vec();
-    // Written beside, so that neither side waits for the other's pipe.
+    // Written by a thread, so that neither side waits for the other's pipe.
     let feeder = std::thread::spawn(move || stdin.write_all(&input));
     let answer = Answer::of(child.wait_with_output().expect("the binary ends"));
     let _ = feeder.join();
@@ -149,7 +149,7 @@ pub fn count(store: &Path, dataset: &str) -> u64 {
     terrane("query", store, &[dataset, "--count"]).exits(0).number()
 }
 
-/// All rows of a dataset, by the order of their keys.
+/// All rows of a dataset, ordered by key.
 #[track_caller]
 pub fn rows(store: &Path, dataset: &str, key: &str) -> Vec<Value> {
     let mut rows = terrane("query", store, &[dataset]).exits(0).json_lines();
@@ -160,7 +160,7 @@ pub fn rows(store: &Path, dataset: &str, key: &str) -> Vec<Value> {
     rows
 }
 
-/// Demands that nothing is wrong with a store.
+/// Asserts that a store has no damage.
 #[track_caller]
 pub fn is_clean(store: &Path) {
     terrane("check", store, &[]).exits(0);

@@ -1,10 +1,10 @@
-//! Damage in one dataset, met by the merges that follow on every command that writes.
+//! Damage in one dataset, found by the merges that follow every command that writes.
 
 use std::fs;
 
 use crate::support::{Sandbox, count, import, insert, terrane};
 
-/// Components of an index at which they are merged.
+/// Number of components of an index that triggers a merge.
 const COMPONENTS_MAX: usize = 5;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_merge_that_meets_damage_fails_no_command_whose_records_are_kept() {
         .map(|entry| entry.expect("an entry").path())
         .collect();
     components.sort();
-    // Of the first import the primary comes first, the spatial index second.
+    // In the first import the primary comes first, the spatial index second.
     let mut bytes = fs::read(&components[1]).expect("a component");
     bytes[40] ^= 1;
     fs::write(&components[1], bytes).expect("a component");
@@ -35,7 +35,7 @@ fn a_merge_that_meets_damage_fails_no_command_whose_records_are_kept() {
     let inserted = is_told(insert(&store, "sound", "{\"id\":2,\"lon\":0,\"lat\":0}\n", &[]));
     assert_eq!(inserted.text(), "2\n");
     is_told(terrane("delete", &store, &["sound", "--key", "1"]));
-    // What the rows deserve is not hidden by it.
+    // The damage does not hide the refusal of the rows.
     let refused = insert(&store, "sound", "{\"id\":2,\"lon\":0,\"lat\":0}\n", &[]).exits(5);
     refused.says("warning: everything that was written is kept");
     assert_eq!((count(&store, "sound"), count(&store, "damaged")), (1, COMPONENTS_MAX as u64));

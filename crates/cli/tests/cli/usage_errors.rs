@@ -12,8 +12,8 @@ fn wrong_command_lines_exit_with_2() {
         ("query", &["cities", "--bbox", "0,10,1,5"], ""),
         ("query", &["cities", "--bbox", "0,0,200,5"], ""),
         ("query", &["cities", "--circle", "1,2"], "x,y,R"),
-        ("query", &["cities", "--circle=0,0,nan"], "R of x,y,R is \"nan\", which is no finite number"),
-        ("query", &["cities", "--nearest=0,east"], "y of x,y is \"east\", which is no finite number"),
+        ("query", &["cities", "--circle=0,0,nan"], "R of x,y,R is \"nan\", which is not a finite number"),
+        ("query", &["cities", "--nearest=0,east"], "y of x,y is \"east\", which is not a finite number"),
         ("query", &["cities", "--circle", "1,2,-5"], "-5"),
         ("query", &["cities", "--nearest", "200,2"], "200"),
         ("query", &["cities", "--k", "3"], "--nearest"),
@@ -177,7 +177,8 @@ fn help_and_version_are_answers() {
 
 #[test]
 fn the_laboratory_is_looked_for_beside_the_binary_and_on_the_path() {
-    // Beside the binary, for a link: of a copy, a child of another test may just hold the file that was written.
+    // A link beside the binary, not a copy: a child of another test might still have the written
+    // copy open.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let binary = directory.path().join("terrane");
     std::fs::hard_link(env!("CARGO_BIN_EXE_terrane"), &binary).expect("a link");

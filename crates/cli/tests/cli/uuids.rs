@@ -1,4 +1,4 @@
-//! UUIDs as keys and attributes: text in and out, conditions and indexes, and what is refused.
+//! UUIDs as keys and attributes: text in and out, conditions and indexes, and refusals.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn uuids_go_through_every_format_and_are_compared_and_ordered_as_uuids() {
     for format in ["parquet", "arrow", "csv", "ndjson", "geojson"] {
         let copy = sandbox.path(&format!("copy.{format}"));
         std::fs::write(&copy, terrane("query", &store, &["csv", "--format", format]).exits(0).stdout).expect("a file");
-        // Parquet and Arrow tell the type themselves.
+        // Parquet and Arrow have the type themselves.
         let types = if ["parquet", "arrow"].contains(&format) { &[][..] } else { &types[..] };
         import(&store, &format!("of_{format}"), &copy, types).exits(0);
     }
@@ -65,7 +65,7 @@ fn uuids_go_through_every_format_and_are_compared_and_ordered_as_uuids() {
     }
     let index = ["csv", "--index", "owners", "--where", "owner >= '0000000000000000000000000000000B'", "--explain"];
     terrane("query", &store, &index).exits(0).says("attribute index");
-    // What came as text stays text.
+    // Text stays text.
     assert_eq!(rows(&store, "csv", "id")[1]["note"], json!("00000000-0000-0000-0000-000000000001"));
     assert!(terrane("info", &store, &[]).exits(0).text().contains("key id (uuid)"));
     is_clean(&store);
@@ -77,7 +77,7 @@ fn records_keyed_by_uuids_are_replaced_deleted_and_restored() {
     let store = sandbox.store();
     let csv = sandbox.write("u.csv", CSV);
     import(&store, "d", &csv, &["--type", "id=uuid"]).exits(0);
-    // The type of a column that is there need not be said again.
+    // The type of an existing column need not be given again.
     let other = format!("id,lon,lat,owner,note\n{},9,9,,new\n", MIDDLE.replace('-', ""));
     let other = sandbox.write("other.csv", &other);
     import(&store, "d", &other, &[]).exits(5).says(MIDDLE);

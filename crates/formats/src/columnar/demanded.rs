@@ -1,4 +1,4 @@
-//! Columns whose values become another type than the file has, as demanded: by their texts.
+//! Converts a column to the type that the user asks for, by way of the text of each value.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::demand::DemandedType;
 use crate::rows::{ColumnBuilder, ColumnPlan, Role, Scalar, text_scalar};
 use crate::types::ColumnType;
 
-/// The plan of a column of the type `found`, if the demanded type is another. Without a pattern, timestamps become those
-/// in UTC, since their values are not looked at before.
+/// The plan for a column of type `found`, if the user asks for another type. Without a pattern,
+/// timestamps are read as UTC, since the values are not known yet.
 pub(crate) fn plan(name: &str, found: ColumnType, demanded: &DemandedType) -> Option<ColumnPlan> {
     let pattern = demanded.pattern().cloned();
     (pattern.is_some() || !demanded.fits(found)).then(|| ColumnPlan {
@@ -23,10 +23,10 @@ pub(crate) fn plan(name: &str, found: ColumnType, demanded: &DemandedType) -> Op
     })
 }
 
-/// Converts a column; a value that cannot be is told with its row and becomes null.
+/// Converts a column. A value that cannot be converted becomes null and is reported with its row.
 ///
 /// # Errors
-/// When the column has no texts.
+/// When the values of the column have no text form.
 pub(crate) fn convert(
     values: &ArrayRef,
     column: &ColumnPlan,
@@ -41,7 +41,7 @@ pub(crate) fn convert(
     };
     let mut builder = ColumnBuilder::new(column.role.column_type(), values.len());
     for (row, text) in texts.as_string::<i64>().iter().enumerate() {
-        // A text that is there is not null, be it empty.
+        // An empty text is not null.
         let scalar = text.map_or(Ok(Scalar::Null), |text| text_scalar(text, true, column, false));
         builder.append(&scalar.unwrap_or_else(|reason| {
             refuse(row, reason);

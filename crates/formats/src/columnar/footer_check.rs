@@ -1,5 +1,6 @@
-//! Checks the footer of a Parquet file, before a decoder allocates memory by the counts in it, follows its schema by
-//! recursion, and writes out for every column what the footer has once.
+//! Checks the footer of a Parquet file before it reaches the decoder. The decoder allocates memory
+//! by the counts in the footer, follows its schema by recursion, and copies for every column what
+//! the footer has once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -13,21 +14,21 @@ use super::ipc_check::encoded_schema_bytes;
 use super::thrift::{CompactReader, Shape, demand};
 use super::unfit::Unfit;
 
-/// How many names lead to a column at most.
+/// Most names on the path to a column.
 const SCHEMA_DEPTH_MAX: usize = 64;
 
-/// Behind the footer: its length and a magic number.
+/// The length of the footer and a magic number, behind the footer.
 const TAIL_BYTES: u64 = 8;
 
-/// Texts of a footer are held as they are read, decoded, and in the schema.
+/// The text of a footer is in memory three times: as read, decoded, and in the schema.
 const FOOTER_COPIES: u64 = 3;
 
-/// What the decoder takes for a node of the schema, beside the names that lead to it; the first number is for pointers
-/// and their targets' counts.
+/// Memory that the decoder takes for a node of the schema, without the names on its path. The first
+/// number stands for pointers and their reference counts.
 const NODE_BYTES: u64 =
     (128 + size_of::<Type>() + size_of::<ColumnDescriptor>() + size_of::<Field>() + 2 * size_of::<String>()) as u64;
 
-/// The key of the schema that Arrow's writers add to that of Parquet.
+/// The key of the Arrow schema, which Arrow's writers add to the Parquet schema.
 const ARROW_SCHEMA_KEY: &[u8] = b"ARROW:schema";
 
 const EMPTY: Shape = Shape::Struct(&[]);
@@ -122,7 +123,7 @@ pub(crate) fn check_footer(file: &File, file_length: u64, bytes_max: u64) -> Res
         .map_err(|error| error.to_string())?;
     let [length @ .., _, _, _, _] = tail;
     if &tail[4..] != b"PAR1" {
-        // Of an encrypted footer, or of no Parquet file: for the decoder to tell.
+        // The footer is encrypted, or this is no Parquet file: the decoder reports it.
         return Ok(());
     }
     let length = u64::from(u32::from_le_bytes(length));
@@ -144,7 +145,7 @@ pub(crate) fn check_footer(file: &File, file_length: u64, bytes_max: u64) -> Res
 
 struct FooterReader<R> {
     reader: CompactReader<R>,
-    /// What its schema and texts take.
+    /// The memory that its schema and texts take.
     bytes: u64,
     bytes_max: u64,
 }
@@ -181,11 +182,11 @@ impl<R: BufRead> FooterReader<R> {
         Ok(())
     }
 
-    /// The tree of the schema, as a list in which each group stands before its children.
+    /// Checks the tree of the schema, a list in which each group precedes its children.
     fn schema(&mut self, kind: u8) -> Result<(), Unfit> {
         let (count, kind) = self.struct_list(kind)?;
         let mut groups: Vec<OpenGroup> = Vec::new();
-        // Children that groups claim, and that are still to come.
+        // Children that groups claim and that have not been read yet.
         let mut claimed = 1;
         for left in (0..count).rev() {
             if claimed == 0 {
@@ -194,7 +195,7 @@ impl<R: BufRead> FooterReader<R> {
             let element = self.schema_element(kind)?;
             while groups.pop_if(|group| group.children_left == 0).is_some() {}
             let path_bytes = groups.last().map_or(0, |group| group.path_bytes) + element.name_bytes;
-            // A column has the names that lead to it.
+            // A column stores the names on its path.
             let depth = groups.len() as u64;
             self.take(NODE_BYTES.saturating_add(path_bytes).saturating_add(depth * size_of::<String>() as u64))?;
             if let Some(group) = groups.last_mut() {
@@ -260,7 +261,7 @@ impl<R: BufRead> FooterReader<R> {
     }
 
     fn arrow_schema(&mut self, text: &[u8]) -> Result<(), Unfit> {
-        // What is no such text is for the decoder to tell.
+        // Invalid text is for the decoder to report.
         let Ok(encoded) = base64::engine::general_purpose::STANDARD.decode(text) else { return Ok(()) };
         self.take(encoded_schema_bytes(&encoded))
     }
@@ -272,9 +273,9 @@ struct SchemaElement {
     children: u64,
 }
 
-/// A group of the schema whose children are not all read.
+/// A group of the schema with children that have not been read yet.
 struct OpenGroup {
     children_left: u64,
-    /// Of the names that lead to it, and its own.
+    /// Bytes of the names on the path to the group, including its own.
     path_bytes: u64,
 }

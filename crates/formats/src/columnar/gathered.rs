@@ -1,5 +1,5 @@
-//! What rows take once their values are written out: dictionaries and views let many rows share one
-//! value, of which each row has its own copy when they are converted.
+//! The memory that rows take once their values are written out. In dictionaries and views many rows
+//! share one value; each row has a copy of its own after conversion.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch};
 use arrow_cast::cast;
 use arrow_schema::DataType;
 
-/// What a value of another type takes at least, as text.
+/// The least that a value of another type takes as text.
 const VALUE_BYTES: u64 = 16;
 
-/// Bytes of each row of a batch in the columns whose rows share values.
+/// Bytes of each row of a batch, over all columns with shared values.
 pub(crate) fn shared_bytes(batch: &RecordBatch) -> Vec<u64> {
     let mut rows = vec![0u64; batch.num_rows()];
     for column in batch.columns().iter().filter(|column| is_shared(column.data_type())) {
@@ -46,7 +46,7 @@ fn value_bytes(array: &ArrayRef) -> Vec<u64> {
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
             let values = value_bytes(dictionary.values());
-            // Keys that do not fit are for the conversion to tell.
+            // The conversion reports keys that do not fit.
             let Ok(keys) = cast(dictionary.keys(), &DataType::UInt64) else { return vec![0; array.len()] };
             let bytes = |key: Option<u64>| values.get(usize::try_from(key?).ok()?).copied();
             keys.as_primitive::<UInt64Type>().iter().map(|key| bytes(key).unwrap_or(0)).collect()

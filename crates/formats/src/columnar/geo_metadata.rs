@@ -1,5 +1,5 @@
-//! What a columnar file says about its geometry: the `geo` metadata of
-//! GeoParquet, and the extension types of GeoArrow.
+//! What a columnar file declares about its geometry: the `geo` metadata of GeoParquet, and the
+//! extension types of GeoArrow.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
+use crate::guess::GeometryColumns;
 use crate::json::parse_strict;
-use crate::source::GeometryColumns;
 
 /// How a geometry column is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// From a name of GeoParquet, or of GeoArrow without its prefix.
+    /// From a GeoParquet name, or a GeoArrow name without its prefix.
     fn from_name(name: &str) -> Option<Encoding> {
         Some(match name.to_ascii_lowercase().as_str() {
             "wkb" => Encoding::Wkb,
@@ -41,7 +41,7 @@ impl Encoding {
     }
 }
 
-/// What a file declares of the geometry column that is used.
+/// The declaration of the geometry column in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeclaredGeometry {
     pub column: String,
@@ -49,12 +49,12 @@ pub(crate) struct DeclaredGeometry {
     pub crs: DeclaredCrs,
 }
 
-/// What a file declares.
+/// All declarations of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Declared {
-    /// `None` if the column that is used is not described, or no column is used.
+    /// `None` if no geometry column is in use, or the file does not describe it.
     pub geometry: Option<DeclaredGeometry>,
-    /// Columns of bounding boxes, which are derived and therefore left out.
+    /// Columns of bounding boxes. They are derived data and are left out.
     pub coverings: Vec<String>,
 }
 
@@ -64,11 +64,11 @@ const UNKNOWN_ENCODING_HINT: &str =
 /// The bounds in a column of bounding boxes; those of heights may be missing.
 const BOUNDS: [&str; 6] = ["xmin", "ymin", "xmax", "ymax", "zmin", "zmax"];
 
-/// Reads what `geo` metadata say of the column that is `named`, or of the primary one if none is. Bounding boxes in
-/// them are never relied upon.
+/// Reads what the `geo` metadata say of the column `named`, or of the primary column if `named` is
+/// `None`. Bounding boxes in the metadata are never relied upon.
 ///
 /// # Errors
-/// When it is not valid, or describes what the file does not have.
+/// When the metadata are not valid, or name a column that the file does not have.
 pub(crate) fn from_geoparquet(
     path: &Path,
     metadata: &str,
@@ -80,7 +80,7 @@ pub(crate) fn from_geoparquet(
     let value = parse_strict(metadata.as_bytes()).map_err(|error| damaged(error.to_string()))?;
     let version = value.get("version").and_then(Value::as_str).unwrap_or("(none)");
     if !["1.0", "1.1", "0.4"].iter().any(|known| version.starts_with(known)) {
-        warnings.push(format!("GeoParquet version {version} is not known here; the file is read as version 1.1"));
+        warnings.push(format!("GeoParquet version {version} is unknown; the file is read as version 1.1"));
     }
     let primary = value
         .get("primary_column")
@@ -110,7 +110,7 @@ pub(crate) fn from_geoparquet(
         FormatError::refused(
             path,
             Location::Column(name.to_string()),
-            format!("the geometry encoding {encoding:?} is not known"),
+            format!("the geometry encoding {encoding:?} is not supported"),
             UNKNOWN_ENCODING_HINT,
         )
     })?;
@@ -130,8 +130,9 @@ pub(crate) fn from_geoparquet(
     Ok(Declared { geometry: Some(geometry), coverings })
 }
 
-/// The column of bounding boxes, if it is exactly what the specification says (GeoParquet 1.1, bounding box columns): a
-/// struct of nothing but the bounds that it is named for. Any other column stays.
+/// The column of bounding boxes, if it is exactly what the specification says (GeoParquet 1.1,
+/// bounding box columns): a struct of the bounds and nothing else. Any other column is kept as
+/// data.
 fn covering_of(column: &Value, schema: &Schema) -> Option<String> {
     let paths = column.pointer("/covering/bbox")?.as_object()?;
     let name = paths.get("xmin")?.get(0)?.as_str()?;
@@ -148,11 +149,12 @@ fn covering_of(column: &Value, schema: &Schema) -> Option<String> {
     (is_whole && is_own).then(|| name.to_string())
 }
 
-/// Reads the extension type of the GeoArrow field that is `named`, or of the first that is read here if none is. If
-/// `or_else` knows no geometry either, a type that is not read here is why there is none.
+/// Reads the extension type of the GeoArrow field `named`, or of the first supported one if `named`
+/// is `None`. If `or_else` finds no geometry either, an unsupported extension type is the reason of
+/// the error.
 ///
 /// # Errors
-/// When the only GeoArrow types are not read here, or one's metadata are damaged.
+/// When the only GeoArrow types are not supported, or their metadata are damaged.
 pub(crate) fn from_extensions(
     path: &Path,
     schema: &Schema,
@@ -185,17 +187,17 @@ pub(crate) fn from_extensions(
         return Err(FormatError::refused(
             path,
             Location::Column(column.to_string()),
-            format!("the extension type {extension:?} is not read here"),
+            format!("the extension type {extension:?} is not supported"),
             UNKNOWN_ENCODING_HINT,
         ));
     }
     warnings.extend(unknown.iter().map(|(column, extension)| {
-        format!("column {column:?} is no geometry here, as the extension type {extension:?} is not read")
+        format!("column {column:?} is not used as geometry: its extension type {extension:?} is not supported")
     }));
     Ok(declared)
 }
 
-/// The name of a GeoArrow field's extension type, and the encoding if it is read here.
+/// The name of a GeoArrow field's extension type, and the encoding if it is supported.
 fn extension_of(field: &Field) -> Option<(&str, Option<Encoding>)> {
     let extension = field.metadata().get("ARROW:extension:name")?;
     let name = match extension.strip_prefix("geoarrow.") {

@@ -1,5 +1,5 @@
-//! Decoders that are not ours, and that a damaged file may lead into a failed assertion: an error
-//! about the file here, and not a word on standard error.
+//! Runs decoders of other crates, in which a damaged file may trigger a failed assertion. The panic
+//! becomes an error about the file, and nothing is printed to standard error.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,12 +10,11 @@ use std::sync::Once;
 use crate::error::{FormatError, Location};
 
 thread_local! {
-    /// Whether this thread runs a decoder, whose panics are told in another way.
+    /// Whether this thread runs a decoder. Its panics are returned as errors and not printed.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the panic hook pass over threads that run a decoder. Others are left to the hook that
-/// was there before.
+/// Makes the panic hook skip threads that run a decoder. For other threads, the previous hook runs.
 fn install_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -28,7 +27,7 @@ fn install_hook() {
     });
 }
 
-/// Runs a decoder; if it panics, the file is damaged.
+/// Runs a decoder. If it panics, the file is damaged.
 pub(crate) fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T, FormatError>) -> Result<T, FormatError> {
     install_hook();
     let was_guarded = IS_GUARDED.replace(true);
@@ -40,7 +39,7 @@ pub(crate) fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T, FormatE
     })
 }
 
-/// What a panic said, on one line.
+/// The message of a panic, on one line.
 fn reason_of(payload: &(dyn Any + Send)) -> String {
     let message = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
     match message.and_then(|message| message.lines().next()) {

@@ -1,7 +1,8 @@
-//! Parquet's deprecated times of 96 bits: a day and the nanoseconds of it.
+//! Parquet's deprecated 96-bit times: a day and the nanoseconds of that day.
 //!
-//! The decoder makes them int64 in whatever unit it is asked for, and wraps what does not fit. In nanoseconds that are all
-//! years but 1677 to 2262; so microseconds are asked for, and rows with what does not even fit those are found beforehand.
+//! The decoder converts them to int64 in the unit it is asked for, and wraps values that do not
+//! fit. In nanoseconds, only the years 1677 to 2262 fit. This module therefore asks for
+//! microseconds, and finds the rows that do not even fit those beforehand.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,14 +22,14 @@ const EPOCH_DAY: i128 = 2_440_588;
 
 const DAY_MICROSECONDS: i128 = 86_400_000_000;
 
-/// Rows that are refused one by one; where there are more, the file is.
+/// Most rows that are refused one by one. With more, the whole file is refused.
 const UNFIT_MAX: usize = 1000;
 
-/// The schema with microseconds for all times of 96 bits, and the names of the columns that have some; `None` if there
-/// are none.
+/// The schema with microseconds for all 96-bit times, and the names of the columns that have some;
+/// `None` if there are none.
 ///
 /// # Errors
-/// When Arrow's columns are not those of the file.
+/// When Arrow's columns do not match those of the file.
 pub(crate) fn in_microseconds(
     schema: &Schema,
     parquet_schema: &SchemaDescriptor,
@@ -48,12 +49,12 @@ pub(crate) fn in_microseconds(
         fields.push(converted);
     }
     if leaves.next().is_some() {
-        return Err("the schema of Arrow has fewer columns than that of Parquet".to_string());
+        return Err("the Arrow schema has fewer columns than the Parquet schema".to_string());
     }
     Ok(Some((Schema::new_with_metadata(fields, schema.metadata().clone()), names)))
 }
 
-/// A field of which the leaves of 96 bits have microseconds; `leaves` tells which they are.
+/// A field whose 96-bit leaves are microseconds. `leaves` tells for each leaf whether it is one.
 fn converted(field: &FieldRef, leaves: &mut impl Iterator<Item = bool>) -> Result<FieldRef, String> {
     let data_type = match field.data_type() {
         DataType::List(inner) => DataType::List(converted(inner, leaves)?),
@@ -68,20 +69,20 @@ fn converted(field: &FieldRef, leaves: &mut impl Iterator<Item = bool>) -> Resul
         other => match (leaves.next(), other) {
             (Some(true), DataType::Timestamp(_, zone)) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
             (Some(false), other) => other.clone(),
-            _ => return Err(format!("column {:?} is not the same in the schemas of Arrow and Parquet", field.name())),
+            _ => return Err(format!("column {:?} differs between the Arrow and the Parquet schema", field.name())),
         },
     };
     Ok(Arc::new(Field::clone(field).with_data_type(data_type)))
 }
 
-/// Why rows are refused, by their numbers from one on.
+/// The reasons why rows are refused, by row number from 1.
 pub(crate) type UnfitRows = BTreeMap<u64, String>;
 
-/// Finds the rows with times that microseconds have no room for. Where something cannot be decoded the search in its
-/// column ends, as reading will.
+/// Finds the rows with times that do not fit microseconds. At a value that cannot be decoded, the
+/// search in its column ends; reading will end there too.
 ///
 /// # Errors
-/// The column that has too many.
+/// The name of a column that has too many such rows.
 pub(crate) fn unfit_times(
     file: &Arc<File>,
     metadata: &ParquetMetaData,
@@ -90,7 +91,7 @@ pub(crate) fn unfit_times(
     let mut unfit = UnfitRows::new();
     for (index, column) in metadata.file_metadata().schema_descr().columns().iter().enumerate() {
         if column.physical_type() == Type::INT96 {
-            // What cannot be decoded is for reading to tell.
+            // Reading reports what cannot be decoded.
             let _ = search_column(file, metadata, index, batch_rows, &mut unfit);
             if unfit.len() > UNFIT_MAX {
                 return Err(column.path().string());
@@ -129,14 +130,14 @@ fn search_column(
             }
             let mut times = times.iter();
             for level in 0..levels {
-                // Without levels, all values begin a row and none is missing.
+                // Without levels, every value begins a row and none is missing.
                 row += u64::from(repetitions.get(level).is_none_or(|&repetition| repetition == 0));
                 let is_value =
                     definitions.get(level).is_none_or(|&definition| definition == descriptor.max_def_level());
                 if is_value && times.next().is_some_and(|time| !fits(time)) {
                     let name = descriptor.path().string();
                     let reason =
-                        format!("column {name:?}: a time of 96 bits is beyond all that int64 has in microseconds");
+                        format!("column {name:?}: a 96-bit time is outside of the range of int64 microseconds");
                     unfit.entry(row).or_insert(reason);
                     if unfit.len() > UNFIT_MAX {
                         return Ok(());

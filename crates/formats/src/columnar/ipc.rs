@@ -14,10 +14,11 @@ use super::plain;
 use super::reader::{ColumnarPlan, RawBatches};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
+use crate::guess::GeometryColumns;
 use crate::input::Input;
-use crate::source::{GeometryColumns, Opened, ReadOptions};
+use crate::source::{Opened, ReadOptions};
 
-/// What to do about batches that are too large.
+/// Advice for batches that are too large.
 const ADVICE: &str = "rewrite it with smaller record batches or as Parquet, or allow more memory";
 
 /// The first batch of a file.

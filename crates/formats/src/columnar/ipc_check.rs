@@ -1,5 +1,5 @@
-//! Checks that the sizes written in an Arrow IPC file are plausible and fit, before a
-//! decoder allocates memory by them: it decodes a whole batch at once, and keeps dictionaries.
+//! Checks the sizes written in an Arrow IPC file before it reaches the decoder. The decoder
+//! allocates memory by those sizes, decodes a whole batch at once, and keeps dictionaries.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,18 +11,18 @@ use lz4_flex::frame::FrameDecoder;
 
 use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 
-/// How many rows one batch may claim to have.
+/// Most rows that one batch may claim.
 const BATCH_ROWS_MAX: i64 = 1 << 31;
 
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
-/// What a decoded column takes, beside its names and metadata; the first number is for pointers and their targets'
-/// counts.
+/// Memory of a decoded column, without its names and metadata. The first number stands for pointers
+/// and their reference counts.
 const FIELD_BYTES: u64 = (64 + size_of::<arrow_schema::Field>()) as u64;
 
-/// What a file's batches take in memory.
+/// Memory that a file's batches take.
 struct Sizes {
-    /// Of each dictionary, with all that was added to it.
+    /// Bytes of each dictionary, with everything that was added to it.
     dictionaries: HashMap<i64, u64>,
     bytes_max: u64,
 }
@@ -49,7 +49,7 @@ impl Sizes {
 /// Checks a file by its footer; returns the number of rows.
 pub(crate) fn check_file<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result<u64, Unfit> {
     let length = file.seek(SeekFrom::End(0)).map_err(text)?;
-    // Magic at both ends, the length of the footer before the last one.
+    // The file begins and ends with the magic; the length of the footer precedes the last one.
     let tail_start = length.checked_sub(10).filter(|&start| start >= 8);
     let tail_start = tail_start.ok_or("the file is too short")?;
     file.seek(SeekFrom::Start(tail_start)).map_err(text)?;
@@ -82,7 +82,7 @@ pub(crate) fn check_file<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result
     Ok(row_count)
 }
 
-/// Checks a stream from its start to its end; returns the number of rows.
+/// Checks a stream from start to end; returns the number of rows.
 pub(crate) fn check_stream<R: Read + Seek>(file: &mut R, bytes_max: u64) -> Result<u64, Unfit> {
     let length = file.seek(SeekFrom::End(0)).map_err(text)?;
     file.seek(SeekFrom::Start(0)).map_err(text)?;
@@ -105,8 +105,8 @@ fn check_schema(schema: Option<Schema<'_>>, bytes_max: u64) -> Result<(), Unfit>
     Ok(())
 }
 
-/// What a schema takes when decoded, as Parquet files have it besides their own. What is none is for the decoder to
-/// tell.
+/// Memory of a decoded schema, as Parquet files store it beside their own. The decoder reports
+/// invalid ones.
 pub(crate) fn encoded_schema_bytes(bytes: &[u8]) -> u64 {
     let bytes = match bytes {
         [0xff, 0xff, 0xff, 0xff, _, _, _, _, rest @ ..] => rest,
@@ -116,8 +116,8 @@ pub(crate) fn encoded_schema_bytes(bytes: &[u8]) -> u64 {
     message.map_or(0, |schema| schema_bytes(&schema))
 }
 
-/// What a schema takes when decoded: its parts can be written once and referred to from several places. How deep it is
-/// nested and how many parts it has is limited wherever it is verified.
+/// Memory of a decoded schema. Its parts can be written once and referred to from several places.
+/// The verifier limits its depth and its number of parts.
 fn schema_bytes(schema: &Schema<'_>) -> u64 {
     let metadata = schema.custom_metadata().into_iter().flatten().map(|pair| pair_bytes(&pair));
     let fields = schema.fields().into_iter().flatten().map(|field| field_bytes(&field));
@@ -169,7 +169,7 @@ fn read_frame<R: Read>(file: &mut R, file_length: u64) -> Result<Option<Vec<u8>>
     }
 }
 
-/// Checks what a message says of its body; returns its number of rows.
+/// Checks the sizes in a message; returns its number of rows.
 fn check_message<R: Read + Seek>(
     file: &mut R,
     frame: &[u8],
@@ -203,8 +203,8 @@ fn check_message<R: Read + Seek>(
     }
 }
 
-/// Checks the buffers of a batch; returns its number of rows, and the bytes that it takes encoded
-/// and decoded.
+/// Checks the buffers of a batch; returns its number of rows, its encoded bytes and its decoded
+/// bytes.
 fn check_batch<R: Read + Seek>(
     file: &mut R,
     batch: &RecordBatch<'_>,
@@ -223,14 +223,14 @@ fn check_batch<R: Read + Seek>(
         if offset.checked_add(length).is_none_or(|end| end > body_length) {
             return Err("a buffer lies outside of its batch".into());
         }
-        // A compressed buffer starts with its decompressed length, or -1 where it is not compressed.
+        // A compressed buffer starts with its decompressed length, or -1 if it is not compressed.
         if batch.compression().is_some() && length >= 8 {
             file.seek(SeekFrom::Start(body_start + offset)).map_err(text)?;
             let mut word = [0; 8];
             file.read_exact(&mut word).map_err(text)?;
             let Ok(claimed) = u64::try_from(i64::from_le_bytes(word)) else { continue };
             bytes = bytes.saturating_add(claimed);
-            // The decoder of LZ4 does not stop at the claim.
+            // The LZ4 decoder does not stop at the claimed length.
             if is_lz4 && bytes <= bytes_max && (length - 8).saturating_mul(LZ4_EXPANSION_MAX) > bytes_max {
                 check_claim(FrameDecoder::new(file.take(length - 8)), "a buffer", claimed)?;
             }

@@ -26,7 +26,7 @@ enum Coordinates {
     Interleaved { values: Float64Array, width: usize },
 }
 
-/// The coordinates and what they are beyond x and y.
+/// The coordinates and their axes beyond x and y.
 struct Dimensions {
     coordinates: Coordinates,
     has_z: bool,
@@ -43,7 +43,7 @@ fn list_depth(encoding: Encoding) -> usize {
 }
 
 impl NativeColumn {
-    /// Takes a column apart, or says how its type differs from its encoding.
+    /// Takes a column apart, or tells how its type differs from its encoding.
     pub(crate) fn new(array: &ArrayRef, encoding: Encoding) -> Result<(NativeColumn, u32), String> {
         let mut levels = Vec::new();
         let mut inner = array.clone();

@@ -1,4 +1,4 @@
-//! Bringing Arrow columns to the few types that leave this crate.
+//! Converts Arrow columns to the few types that this crate hands out.
 
 use std::sync::Arc;
 
@@ -21,15 +21,16 @@ use crate::types::ColumnType;
 pub(crate) enum Conversion {
     /// It has its final type.
     Keep(ColumnType),
-    /// Arrow's cast does it, without loss or with an error; decimal numbers become the nearest float64.
+    /// By Arrow's cast, which is lossless or fails; decimal numbers become the nearest float64.
     Cast(ColumnType),
     /// Nested values become JSON text.
     JsonText,
 }
 
 impl Conversion {
-    /// The conversion of a column; `fits_int64` tells of one of decimal numbers whether all are known to be integers of
-    /// 64 bits. Sixteen bytes each are UUIDs where the file marks them so or the user says so, else binary.
+    /// The conversion of a column. `fits_int64` tells for a column of decimal numbers whether all
+    /// are known to be 64-bit integers. Values of 16 bytes are UUIDs if the file marks them so or
+    /// the user says so, else binary.
     pub(crate) fn of_column(field: &Field, fits_int64: bool, demanded: Option<&DemandedType>) -> Conversion {
         let data_type = field.data_type();
         let has_uuids = match demanded {
@@ -85,7 +86,7 @@ impl Conversion {
         }
     }
 
-    /// The type that comes out.
+    /// The resulting type.
     pub(crate) fn column_type(&self) -> ColumnType {
         match self {
             Conversion::Keep(column_type) | Conversion::Cast(column_type) => *column_type,
@@ -96,7 +97,7 @@ impl Conversion {
     /// Converts a column.
     ///
     /// # Errors
-    /// When a value does not fit, such as a timestamp far from now, or cannot be told in JSON.
+    /// When a value does not fit, such as a timestamp far from now, or has no JSON form.
     pub(crate) fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         match self {
             Conversion::Keep(_) => Ok(Arc::clone(array)),
@@ -137,11 +138,11 @@ impl Conversion {
         }
     }
 
-    /// Converts a column of which values may not fit: each of these becomes null and is told with its row, by
-    /// halving what cannot be converted until it is a single row.
+    /// Converts a column with values that may not fit. Each of those becomes null and is reported
+    /// with its row. They are found by halving the column until the failing part is a single row.
     ///
     /// # Errors
-    /// When the column as such cannot be converted.
+    /// When the column as a whole cannot be converted.
     pub(crate) fn apply_to_each(
         &self,
         array: &ArrayRef,
@@ -152,7 +153,7 @@ impl Conversion {
             return whole;
         }
         match (self, array.data_type()) {
-            // A value of the dictionary that does not fit is no fault of rows with others.
+            // Only rows that use the unfit value of a dictionary are refused.
             (Conversion::Cast(_), DataType::Dictionary(_, values)) => self.apply_to_each(&cast(array, values)?, refuse),
             _ => {
                 let mut pieces = Vec::new();
@@ -188,14 +189,14 @@ fn is_nanoseconds(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Timestamp(TimeUnit::Nanosecond, _))
 }
 
-/// Nanoseconds as the microsecond that they are in, as text is read; Arrow's cast goes toward 1970.
+/// Nanoseconds rounded down to microseconds, as text is read. Arrow's cast would round toward 1970.
 fn in_microseconds(nanoseconds: &ArrayRef, target: ColumnType) -> ArrayRef {
     let times = nanoseconds.as_primitive::<TimestampNanosecondType>();
     let times: TimestampMicrosecondArray = times.unary(|time| time.div_euclid(1000));
     Arc::new(times.with_data_type(target.data_type()))
 }
 
-/// The milliseconds of Date64 in microseconds; Arrow's cast does not look whether they fit.
+/// Date64 milliseconds as microseconds. Arrow's cast does not check whether they fit.
 fn milliseconds_in_microseconds(milliseconds: &ArrayRef) -> Result<TimestampMicrosecondArray, ArrowError> {
     milliseconds.as_primitive::<Date64Type>().try_unary(|time| {
         let microseconds = time.checked_mul(1000);
@@ -209,7 +210,7 @@ pub(crate) fn nanoseconds_warning(name: &str) -> String {
     format!("column {name:?}: nanoseconds are cut to microseconds")
 }
 
-/// What the user should know about the conversion of a column.
+/// The notice about the conversion of a column, if there is one.
 pub(crate) fn warning(name: &str, data_type: &DataType, conversion: &Conversion) -> Option<String> {
     match data_type {
         _ if conversion.column_type() == ColumnType::Int64 => None,

@@ -1,8 +1,9 @@
-//! Checks that the pages of a Parquet file fit, before a decoder allocates memory by their headers:
-//! it decompresses a page at a time of each column, keeps the dictionary, and writes its values out for
-//! every row.
+//! Checks that the pages of a Parquet file fit, before a decoder allocates memory by their headers.
+//! The decoder decompresses one page of each column at a time, keeps the dictionary, and writes its
+//! values out for every row.
 //!
-//! Only the fields that are wanted are taken out of the headers, as the decoder keeps its own reading to itself.
+//! The check reads only the fields of the headers that it needs, as the decoder's own header type
+//! is private.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
@@ -21,20 +22,21 @@ use super::unfit::{LZ4_EXPANSION_MAX, Unfit, check_claim};
 /// Pages of columns up to this size are what ordinary writers make, and are not counted.
 const PAGE_BYTES_ORDINARY: u64 = 2 << 20;
 
-/// What a value of a list takes at least once decoded, be it missing: its levels and its place.
+/// The least that a value of a list takes once decoded, even a missing one: its levels and its
+/// slot.
 const LISTED_VALUE_BYTES: u64 = 12;
 
-/// To how many bytes deflate expands one at most.
+/// Most bytes that deflate makes of one.
 const DEFLATE_EXPANSION_MAX: u64 = 1032;
 
 const BROTLI_BUFFER_BYTES: usize = 4 << 10;
 
 const DICTIONARY_PAGE: i32 = 2;
 
-/// The encoding in which a value may repeat any part of the one before.
+/// The encoding in which a value may repeat any part of the previous one.
 const DELTA_BYTE_ARRAY: i32 = 7;
 
-/// What is wanted of a page's header.
+/// The fields needed of a page's header.
 #[derive(Debug, Default, PartialEq)]
 struct PageHeader {
     page_type: i32,
@@ -51,15 +53,15 @@ struct PageHeader {
 #[derive(Default)]
 struct Pages {
     dictionary_bytes: u64,
-    /// Of the largest page, compressed and not.
+    /// Bytes of the largest page, compressed and uncompressed together.
     largest_bytes: u64,
-    /// Most bytes of a value, where pages themselves tell; on average in its page.
+    /// Most bytes of a value, as far as pages tell: the average in its page.
     value_bytes: u64,
     values: u64,
 }
 
-/// Checks all pages; returns the most bytes that a row takes when decoded. The column chunks are
-/// known to lie in the file.
+/// Checks all pages; returns the most bytes that a decoded row takes. The caller has checked that
+/// the column chunks lie in the file.
 pub(crate) fn check_pages(file: &File, metadata: &ParquetMetaData, bytes_max: u64) -> Result<u64, Unfit> {
     let mut input = BufReader::with_capacity(4 << 10, file);
     let mut row_bytes_max = 0;
@@ -82,7 +84,7 @@ pub(crate) fn check_pages(file: &File, metadata: &ParquetMetaData, bytes_max: u6
         for (column, pages) in chunks {
             let shared = shared_value_bytes(file, column, &pages, rows)
                 .map_err(|reason| format!("column {}: {reason}", column.column_path()))?;
-            // Lists have several values in a row.
+            // A row may have several values in lists.
             let values = pages.values.div_ceil(rows.max(1));
             gathered = gathered.saturating_add(shared.saturating_mul(values));
             row_bytes = row_bytes.saturating_add(shared.max(pages.value_bytes).saturating_mul(values));
@@ -114,11 +116,11 @@ fn column_pages(file: &mut BufReader<&File>, column: &ColumnChunkMetaData, bytes
         let (compressed, uncompressed) = (length(page.compressed_len)?, length(page.uncompressed_len)?);
         let levels = length(page.level_lens[0])?.saturating_add(length(page.level_lens[1])?);
         if page.page_type == DICTIONARY_PAGE {
-            // The decoder takes no other, and there is no other to measure.
+            // The decoder accepts no other dictionary, and there is no other to measure.
             if position > start {
                 return Err("a dictionary stands behind other pages".to_string());
             }
-            // As many values are made before any is read.
+            // The decoder allocates that many values before it reads any.
             if length(page.values)? > uncompressed.max(1) {
                 return Err(format!("a dictionary claims {} values in {uncompressed} bytes", page.values));
             }
@@ -145,8 +147,8 @@ fn column_pages(file: &mut BufReader<&File>, column: &ColumnChunkMetaData, bytes
     Ok(pages)
 }
 
-/// Refuses a page that expands to more than it claims, where its decoder does not stop there and
-/// it could take more than is available.
+/// Refuses a page that expands to more than it claims. Checked only where the decoder does not stop
+/// at the claimed size, and the page could take more than is available.
 fn check_expansion<R: BufRead>(
     compressed: Take<R>,
     compression: Compression,
@@ -161,7 +163,7 @@ fn check_expansion<R: BufRead>(
         Compression::BROTLI(_) => {
             check_claim(brotli::Decompressor::new(compressed, BROTLI_BUFFER_BYTES), "a page", claimed)
         }
-        // Three ways to frame LZ4 are tried, of which only this one does not stop.
+        // The decoder tries three framings of LZ4. Only this one does not stop at the claimed size.
         Compression::LZ4 if may_exceed(LZ4_EXPANSION_MAX) => {
             check_claim(FrameDecoder::new(compressed), "a page", claimed)
         }
@@ -169,7 +171,7 @@ fn check_expansion<R: BufRead>(
     }
 }
 
-/// Most bytes of a value that many rows may share, or that takes its place even where it is missing.
+/// Most bytes of a value that many rows may share, or that takes space even if missing.
 fn shared_value_bytes(file: &File, column: &ColumnChunkMetaData, pages: &Pages, rows: u64) -> Result<u64, String> {
     let descriptor = column.column_descr();
     if descriptor.physical_type() == Type::FIXED_LEN_BYTE_ARRAY {
@@ -187,7 +189,7 @@ fn shared_value_bytes(file: &File, column: &ColumnChunkMetaData, pages: &Pages, 
     }
 }
 
-/// The length of the longest value of a dictionary, in which a length stands before each.
+/// The longest value of a dictionary, in which each value is preceded by its length.
 fn longest_value(mut dictionary: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = dictionary.split_first_chunk() {
@@ -272,8 +274,8 @@ mod tests {
 
     #[test]
     fn fields_that_matter_are_taken_and_others_passed_over() {
-        // A dictionary page of 300 and -1 bytes, with a checksum, a struct of a list and a map, text
-        // and a field numbered in full.
+        // A dictionary page of 300 and -1 bytes, with a checksum, a struct of a list and a map,
+        // text and a field numbered in full.
         let bytes = [
             &[0x15, 4, 0x15, 0xd8, 4, 0x15, 1, 0x15, 8][..],
             &[0x5c, 0x19, 0x25, 2, 4, 0x1b, 1, 0x58, 2, 1, b'x', 0x11, 0],
@@ -289,10 +291,11 @@ mod tests {
 
     #[test]
     fn both_versions_of_data_pages_are_understood() {
-        // Version 1: 3 values in encoding 7, and a field that is passed over.
+        // Version 1: 3 values in encoding 7, and a field that is skipped.
         let first = PageHeader { values: 3, encoding: 7, ..PageHeader::default() };
         assert_eq!(read(&[0x5c, 0x15, 6, 0x15, 14, 0x15, 6, 0, 0]).as_ref(), Ok(&first));
-        // Version 2: the encoding behind two counts, then levels of 5 and 6 bytes, and no compression.
+        // Version 2: the encoding behind two counts, then levels of 5 and 6 bytes, and no
+        // compression.
         let second = PageHeader { level_lens: [5, 6], is_plain: true, ..first };
         let bytes = [0x8c, 0x15, 6, 0x15, 0, 0x15, 2, 0x15, 14, 0x15, 10, 0x15, 12, 0x12, 0, 0];
         assert_eq!(read(&bytes), Ok(second));

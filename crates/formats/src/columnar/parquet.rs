@@ -22,13 +22,14 @@ use super::reader::ColumnarPlan;
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
+use crate::guess::GeometryColumns;
 use crate::input::Input;
-use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, GeometryColumns, Opened, ReadOptions};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Opened, ReadOptions};
 
-/// What to do about pages that are too large.
+/// Advice for pages that are too large.
 const ADVICE: &str = "rewrite it with smaller pages, or allow more memory";
 
-/// What to do about a footer that is too large.
+/// Advice for a footer that is too large.
 const FOOTER_ADVICE: &str = "rewrite it with fewer columns or larger row groups, or allow more memory";
 
 /// Opens a Parquet file and tells whether it declares a geometry.
@@ -50,7 +51,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         let declared = |named: Option<&GeometryColumns>, warnings: &mut Vec<String>| {
             declared_geometry(input, &file, &metadata, &schema, named, warnings)
         };
-        // Geometry that is declared in another way makes no GeoParquet.
+        // A geometry declared in another way does not make the file GeoParquet.
         let format = match geo_of(metadata.metadata()) {
             Some(_) => Format::GeoParquet,
             None => Format::Parquet,
@@ -62,7 +63,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
         if !int96_columns.is_empty() {
             let file = Arc::new(file.try_clone().map_err(|error| FormatError::reading(path, error))?);
             plan.unfit_rows = int96::unfit_times(&file, metadata.metadata(), batch_rows).map_err(|column| {
-                let reason = "too many of its times of 96 bits are beyond all that int64 has in microseconds";
+                let reason = "too many of its 96-bit times are outside of the range of int64 microseconds";
                 FormatError::refused(path, Location::Column(column), reason, "correct them, or leave the column out")
             })?;
         }
@@ -75,7 +76,7 @@ pub(crate) fn open(input: &Input, options: &ReadOptions) -> Result<(Format, Open
     })
 }
 
-/// The metadata of a file with a sound footer, and the names of columns that have times of 96 bits.
+/// The metadata of a file with a valid footer, and the names of columns with 96-bit times.
 fn load(file: &File) -> Result<(ArrowReaderMetadata, Vec<String>), String> {
     let metadata = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(|error| error.to_string())?;
     match int96::in_microseconds(metadata.schema(), metadata.parquet_schema())? {
@@ -121,7 +122,8 @@ fn declared_geometry(
     Ok(Declared { geometry: of_column.geometry, coverings: of_file.coverings })
 }
 
-/// Whether the statistics of a column of decimal numbers without a fraction show that all are integers of 64 bits.
+/// Whether the statistics of a column of decimal numbers without a fraction show that all are
+/// 64-bit integers.
 fn fits_int64(metadata: &ArrowReaderMetadata, index: usize) -> bool {
     let parquet = metadata.metadata();
     let Some(column) = metadata.parquet_schema().root_schema().get_fields().get(index) else { return false };
@@ -142,7 +144,7 @@ fn fits_int64(metadata: &ArrowReaderMetadata, index: usize) -> bool {
     parquet.row_groups().iter().all(|group| of_group(group).unwrap_or(false))
 }
 
-/// The number that a bound of statistics is: little-endian as an integer, big-endian as bytes.
+/// A bound of the statistics as a number: little-endian as an integer, big-endian as bytes.
 fn decimal_of(physical: Type, bytes: &[u8]) -> Option<i128> {
     match physical {
         Type::INT32 => Some(i32::from_le_bytes(bytes.try_into().ok()?).into()),
@@ -179,7 +181,8 @@ fn sample(
     Ok(batch.map(|batch| batch.column(0).clone()))
 }
 
-/// Parquet's own geometry type, which stores WKB, of the column that is `named` or of the first that has it.
+/// Parquet's own geometry type, which stores WKB: that of the column `named`, or of the first
+/// column that has it.
 fn from_logical_type(
     metadata: &ArrowReaderMetadata,
     named: Option<&GeometryColumns>,
@@ -230,8 +233,9 @@ fn check_extents(metadata: &ParquetMetaData, file_length: u64) -> Result<(), Str
     Ok(())
 }
 
-/// As many rows at once as stay small once decoded, and fit a share of what is available (the
-/// pages and what the batch is converted to take the rest) even if all are as large as the largest.
+/// The number of rows to decode at once. They stay small once decoded, and fit a share of the
+/// available memory even if every row is as large as the largest. The pages and the converted batch
+/// take the rest.
 fn batch_rows(metadata: &ParquetMetaData, row_bytes_max: u64, bytes_max: u64) -> usize {
     let row_bytes_mean = metadata
         .row_groups()

@@ -1,4 +1,4 @@
-//! Geometry columns that a file does not declare: told by their names and first values.
+//! Recognises geometry columns that a file does not declare, by their names and first values.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
 use crate::guess::is_geometry_name;
 
-/// How many values are looked at.
+/// Number of values in a sample.
 pub(crate) const SAMPLE_ROWS: usize = 64;
 
-/// The first column with the name of a geometry whose sampled values are all geometries. `sample` gives the first
-/// values of a column, by its place.
+/// The first column with the name of a geometry whose sampled values are all geometries. `sample`
+/// returns the first values of the column at an ordinal.
 ///
 /// # Errors
-/// When the values are WKB in base64; what `sample` fails with.
+/// When the values are WKB in base64, or `sample` fails.
 pub(crate) fn find(
     path: &Path,
     schema: &Schema,
@@ -42,7 +42,7 @@ pub(crate) fn find(
                 return Err(FormatError::refused(
                     path,
                     Location::Column(field.name().clone()),
-                    "the values are well-known binary in base64, which is not read",
+                    "the values are WKB in base64, which is not supported",
                     "write them as binary, as hexadecimal text or as WKT",
                 ));
             }
@@ -52,7 +52,7 @@ pub(crate) fn find(
     Ok(None)
 }
 
-/// What the sampled values are.
+/// The kind of the sampled values.
 enum Found {
     Geometry(Encoding),
     Base64,

@@ -1,4 +1,4 @@
-//! From the batches of a columnar file to batches as this crate hands them out.
+//! Converts the batches of a columnar file to the batches that this crate hands out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,12 +23,11 @@ use super::normalise::{self, Conversion};
 use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::guess::detect_coordinates;
 use crate::layout::named_geometry;
 use crate::rows::ColumnPlan;
-use crate::source::{
-    BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, GeometryColumns, Opened, ReadOptions, RejectedRow,
-};
+use crate::source::{BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, BatchReader, Opened, ReadOptions, RejectedRow};
 use crate::types::ColumnType;
 
 /// The batches of a file, as its decoder gives them.
@@ -37,7 +36,7 @@ pub(crate) type RawBatches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowEr
 #[derive(Debug, Clone)]
 enum Plan {
     Value(Conversion),
-    /// Converted so, and then to the type that is demanded.
+    /// Converted so, and then to the type that the user asks for.
     Demanded(Conversion, ColumnPlan),
     Geometry(Encoding),
 }
@@ -45,7 +44,7 @@ enum Plan {
 /// How a file's columns become those of the result.
 pub(crate) struct ColumnarPlan {
     schema: SchemaRef,
-    /// For each column of the result: its place in the file and what is done to it.
+    /// For each column of the result: its ordinal in the file and its conversion.
     columns: Vec<(usize, Plan)>,
     geometry: GeometryColumns,
     /// Names and types of the columns as the file has them.
@@ -54,18 +53,17 @@ pub(crate) struct ColumnarPlan {
     geometry_reader: GeometryReader,
     /// Most bytes that a row may take.
     bytes_max: u64,
-    /// Rows that its decoder cannot give as they are.
+    /// Rows that the decoder would return with wrong values.
     pub(crate) unfit_rows: UnfitRows,
 }
 
 impl ColumnarPlan {
-    /// Plans the columns of a file with this schema. `declared` tells what the file declares of the geometry that is
-    /// named, or of its own if none is. `fits_int64` tells of a column of decimal numbers, by its place, whether all are
-    /// known to be integers of 64 bits.
+    /// Plans the columns of a file with this schema. `declared` returns the file's declaration of
+    /// the named geometry column, or of its own choice for `None`. `fits_int64` tells for the
+    /// column of decimal numbers at an ordinal whether all are known to be 64-bit integers.
     ///
     /// # Errors
-    /// When columns repeat, the options do not fit or the reference system
-    /// cannot be converted.
+    /// When columns repeat, the options do not fit, or the reference system cannot be converted.
     pub(crate) fn new(
         path: &Path,
         schema: &Schema,
@@ -187,7 +185,7 @@ fn check_unique(path: &Path, names: &[&str]) -> Result<(), FormatError> {
     }
 }
 
-/// A geometry column that the user names, but the file does not describe.
+/// A geometry column that the user names and the file does not describe.
 fn undeclared(path: &Path, schema: &Schema, name: &str) -> Result<DeclaredGeometry, FormatError> {
     let data_type = schema.field_with_name(name).map(Field::data_type);
     let encoding = match data_type {
@@ -203,7 +201,7 @@ fn undeclared(path: &Path, schema: &Schema, name: &str) -> Result<DeclaredGeomet
     Ok(DeclaredGeometry { column: name.to_string(), encoding, crs: DeclaredCrs::Undeclared })
 }
 
-/// Coordinates that the user names are float64 whatever number they are stored as.
+/// Coordinate columns that the user names become float64, whatever their number type.
 fn coordinate_conversion(field: &Field, named: Option<&GeometryColumns>) -> Option<Conversion> {
     match named {
         Some(GeometryColumns::Coordinates { x, y })
@@ -215,15 +213,16 @@ fn coordinate_conversion(field: &Field, named: Option<&GeometryColumns>) -> Opti
     }
 }
 
-/// Refuses texts where the dataset has UUIDs, and UUIDs where it has texts, unless the user demands a type.
+/// Refuses text where the dataset has UUIDs, and UUIDs where it has text, unless the user asks for
+/// a type.
 fn check_uuids(path: &Path, name: &str, found: ColumnType, options: &ReadOptions) -> Result<(), FormatError> {
     let wanted = options.column_type(name).filter(|_| options.demanded_type(name).is_none());
     let (reason, type_name) = match (found, wanted) {
-        (ColumnType::Utf8, Some(ColumnType::Uuid)) => ("it is text, and the dataset has UUIDs", "uuid"),
-        (ColumnType::Uuid, Some(ColumnType::Utf8)) => ("it has UUIDs, and the dataset has text", "utf8"),
+        (ColumnType::Utf8, Some(ColumnType::Uuid)) => ("it is text, but the dataset has UUIDs", "uuid"),
+        (ColumnType::Uuid, Some(ColumnType::Utf8)) => ("it has UUIDs, but the dataset has text", "utf8"),
         _ => return Ok(()),
     };
-    let advice = format!("say --type {name}={type_name} to convert it");
+    let advice = format!("convert it with --type {name}={type_name}");
     Err(FormatError::refused(path, Location::Column(name.to_owned()), reason, advice))
 }
 
@@ -265,9 +264,9 @@ fn with_float_coordinates(schema: &Schema, columns: &mut [(usize, Plan)], coordi
 
 struct ColumnarReader {
     path: PathBuf,
-    /// `None` once the file has ended or failed.
+    /// `None` after the end of the file or an error.
     batches: Option<RawBatches>,
-    /// The batch being handed out and the row it has been handed out to.
+    /// The current batch, and the row up to which it has been handed out.
     current: Option<(RecordBatch, usize)>,
     schema: SchemaRef,
     columns: Vec<(usize, Plan)>,
@@ -287,7 +286,7 @@ impl BatchReader for ColumnarReader {
                     FormatError::refused(
                         &self.path,
                         Location::Row(self.row + 1),
-                        format!("the row takes {bytes} bytes when decoded, and {} are available", self.bytes_max),
+                        format!("the row takes {bytes} bytes when decoded, but only {} are available", self.bytes_max),
                         "write its values in several rows, or allow more memory",
                     )
                 })?;
@@ -322,8 +321,8 @@ impl BatchReader for ColumnarReader {
     }
 }
 
-/// How many rows of a batch are handed out at once, from one on; an error with the bytes of that
-/// row if it alone is too large.
+/// How many rows of a batch are handed out at once, at least one. An error with the bytes of the
+/// first row if that row alone is too large.
 fn rows_that_fit(batch: &RecordBatch, start: usize, bytes_max: u64) -> Result<usize, u64> {
     let columns = batch.columns().iter();
     let own_bytes: usize =
@@ -398,7 +397,7 @@ impl ColumnarReader {
         Ok(Batch { batch, rows, rejected })
     }
 
-    /// Brings coordinates to those of the dataset.
+    /// Converts coordinates to those of the dataset.
     fn place_coordinates(&self, columns: [usize; 2], arrays: &mut [ArrayRef], faults: &mut [Option<String>]) {
         let [xs, ys] = columns.map(|column| arrays[column].as_primitive::<Float64Type>().clone());
         let mut placed: [Vec<Option<f64>>; 2] = [Vec::with_capacity(xs.len()), Vec::with_capacity(ys.len())];
@@ -421,7 +420,7 @@ impl ColumnarReader {
         )
     }
 
-    /// A row has no place with one coordinate of two, nor with one that is no finite number.
+    /// Refuses rows with one of two coordinates, and rows with one that is no finite number.
     fn check_coordinates(&self, columns: [usize; 2], arrays: &[ArrayRef], faults: &mut [Option<String>]) {
         let named = |column: usize, reason: String| format!("column {:?}: {reason}", self.schema.field(column).name());
         for column in columns {
@@ -493,7 +492,8 @@ impl ColumnarReader {
     }
 }
 
-/// Integers that no float64 is are faults: what is binary means itself, as a coordinate too.
+/// Integers that no float64 holds are faults: a binary number means its exact value, as a
+/// coordinate too.
 fn inexact_coordinates(name: &str, stored: &ArrayRef, converted: &ArrayRef, faults: &mut [Option<String>]) {
     let value_type = match stored.data_type() {
         DataType::Dictionary(_, values) => values,
@@ -506,7 +506,12 @@ fn inexact_coordinates(name: &str, stored: &ArrayRef, converted: &ArrayRef, faul
     let (integers, floats) = (integers.as_primitive::<Decimal128Type>(), converted.as_primitive::<Float64Type>());
     for ((integer, float), fault) in integers.iter().zip(floats).zip(faults) {
         if let Some((integer, _)) = integer.zip(float).filter(|(integer, float)| *float as i128 != *integer) {
-            fault.get_or_insert_with(|| format!("column {name:?}: no float64 is {integer}; write it as float64"));
+            fault.get_or_insert_with(|| {
+                format!(
+                    "column {name:?}: float64 cannot hold {integer} exactly; store the \
+                column as float64"
+                )
+            });
         }
     }
 }

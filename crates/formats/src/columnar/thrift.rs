@@ -1,12 +1,13 @@
-//! Thrift's compact protocol, in which the footers and page headers of Parquet files are written.
+//! Thrift's compact protocol, the encoding of footers and page headers in Parquet files.
 //!
-//! The decoder takes a field that it knows for what it should be, whatever type is written before it, and passes over
-//! others by that type. A check must see what it sees: known fields have the type that they should have, or the file is
-//! refused; and so is what the decoder reads in another way than the protocol says.
+//! The decoder reads a known field by its expected type, whatever type is written before it, and
+//! skips other fields by the written type. A check must see the same bytes as the decoder. It
+//! therefore refuses a file if a known field has an unexpected type, or if the decoder deviates
+//! from the protocol.
 
 use std::io::{BufRead, Read, Take};
 
-/// How deep values of fields that are not known may be nested.
+/// How deep values of unknown fields may be nested.
 const DEPTH_MAX: usize = 8;
 
 /// Types of values, as they are written.
@@ -23,7 +24,7 @@ const SET: u8 = 10;
 const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 
-/// What a value is known to be.
+/// The expected type of a value.
 #[derive(Debug)]
 pub(crate) enum Shape {
     Bool,
@@ -33,9 +34,9 @@ pub(crate) enum Shape {
     I64,
     Double,
     Binary,
-    /// Its known fields; a union is a struct of one of them.
+    /// A struct with its known fields; a union is a struct with one of them.
     Struct(&'static [(i64, Shape)]),
-    /// What its elements are, and the bytes that the decoder takes for each.
+    /// A list: the type of its elements, and the bytes that the decoder takes for each.
     List(&'static Shape, usize),
 }
 
@@ -44,7 +45,7 @@ impl Shape {
         match self {
             Shape::Bool => kind == TRUE || kind == FALSE,
             Shape::Byte => kind == BYTE,
-            // They are written alike.
+            // Byte and bool elements are written alike.
             Shape::I16 | Shape::I32 | Shape::I64 => matches!(kind, I16 | I32 | I64),
             Shape::Double => kind == DOUBLE,
             Shape::Binary => kind == BINARY,
@@ -58,7 +59,7 @@ impl Shape {
 pub(crate) struct CompactReader<R> {
     input: Take<R>,
     length: u64,
-    /// What the elements of known lists take when decoded.
+    /// Memory that the elements of known lists take once decoded.
     pub decoded_bytes: u64,
 }
 
@@ -72,7 +73,8 @@ impl<R: BufRead> CompactReader<R> {
         self.length - self.input.limit()
     }
 
-    /// The type of the next field of a struct, whose number replaces the one before; `None` at the end.
+    /// The type of the next field of a struct; `None` at the end. The field's number replaces the
+    /// previous one.
     pub(crate) fn next_field(&mut self, field: &mut i64) -> Result<Option<u8>, String> {
         let byte = self.byte()?;
         let (delta, kind) = (byte >> 4, byte & 0x0f);
@@ -83,7 +85,7 @@ impl<R: BufRead> CompactReader<R> {
             0 => zigzag(self.variable()?),
             delta => field.saturating_add(i64::from(delta)),
         };
-        // The decoder would cut off what is more.
+        // The decoder would cut off higher bits.
         *field = i64::from(i16::try_from(number).map_err(|_| format!("there is no field {number}"))?);
         Ok(Some(kind))
     }
@@ -106,13 +108,14 @@ impl<R: BufRead> CompactReader<R> {
         Err("a number does not end".to_string())
     }
 
-    /// An integer of 32 bits, written as this type.
+    /// A 32-bit integer, written as this type.
     pub(crate) fn integer(&mut self, kind: u8) -> Result<i32, String> {
         demand(&Shape::I32, kind)?;
         i32::try_from(zigzag(self.variable()?)).map_err(|_| "a number is too large".to_string())
     }
 
-    /// A list's number of elements, of which there can be no more than bytes, and their type.
+    /// The number of elements in a list and their type. A list with more elements than bytes are
+    /// left is refused.
     pub(crate) fn list_start(&mut self) -> Result<(u64, u8), String> {
         let byte = self.byte()?;
         let count = match byte >> 4 {
@@ -131,7 +134,7 @@ impl<R: BufRead> CompactReader<R> {
         Ok(())
     }
 
-    /// The length of bytes that follow.
+    /// The length of the bytes that follow.
     fn binary_length(&mut self, kind: u8) -> Result<u64, String> {
         demand(&Shape::Binary, kind)?;
         let (length, left) = (self.variable()?, self.input.limit());
@@ -149,7 +152,7 @@ impl<R: BufRead> CompactReader<R> {
         Ok(bytes)
     }
 
-    /// Passes over bytes, written as this type; returns their number.
+    /// Skips bytes, written as this type; returns their number.
     pub(crate) fn pass_binary(&mut self, kind: u8) -> Result<u64, String> {
         let length = self.binary_length(kind)?;
         self.pass_bytes(length)?;
@@ -164,7 +167,7 @@ impl<R: BufRead> CompactReader<R> {
         }
     }
 
-    /// Passes over a value that is known to be of a shape.
+    /// Skips a value of a known type.
     pub(crate) fn pass_known(&mut self, shape: &Shape, kind: u8) -> Result<(), String> {
         demand(shape, kind)?;
         match shape {
@@ -192,7 +195,7 @@ impl<R: BufRead> CompactReader<R> {
         }
     }
 
-    /// Passes over a value of a field that is not known.
+    /// Skips a value of an unknown field.
     pub(crate) fn pass_unknown(&mut self, kind: u8) -> Result<(), String> {
         self.pass(kind, DEPTH_MAX)
     }
@@ -200,7 +203,7 @@ impl<R: BufRead> CompactReader<R> {
     fn pass(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("values are nested too deeply")?;
         match kind {
-            // Truth values of fields lie in the type.
+            // The type of a boolean field holds its value.
             TRUE | FALSE => Ok(()),
             BYTE => self.pass_bytes(1),
             I16 | I32 | I64 => self.variable().map(drop),
@@ -230,8 +233,7 @@ impl<R: BufRead> CompactReader<R> {
         }
     }
 
-    /// Passes over an element of a list. Truth values take a byte there, of which the decoder knows nothing where it
-    /// passes over them.
+    /// Skips an element of a list. Booleans take a byte there, which the decoder does not skip.
     fn pass_element(&mut self, kind: u8, depth: usize) -> Result<(), String> {
         if matches!(kind, TRUE | FALSE) {
             return Err("an unknown field is a list of truth values".to_string());
@@ -265,8 +267,8 @@ mod tests {
 
     #[test]
     fn known_values_are_passed_over_and_what_they_take_is_counted() {
-        // An integer, a list of two texts, a truth value, and an unknown list of a map, a set of numbers, a double and
-        // a byte.
+        // An integer, a list of two texts, a truth value, and an unknown list of a map, a set of
+        // numbers, a double and a byte.
         let known = [&[0x15, 9, 0x19, 0x28, 1, b'a', 2, b'b', b'c', 0x11][..]].concat();
         let unknown =
             [&[0x1c, 0x1b, 1, 0x58, 2, 1, b'x', 0x1a, 0x36, 1, 2, 3, 0x17][..], &[0; 8], &[0x13, 7, 0]].concat();
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn what_the_decoder_would_read_in_another_way_is_refused() {
         for (bytes, reason) in [
-            // The number of a field that 16 bits cut to 1.
+            // A field number that 16 bits cut to 1.
             (&[0x05, 0x82, 0x80, 0x08, 2, 0][..], "there is no field 65537"),
             // A known integer that 32 bits cut to 1.
             (&[0x15, 0x82, 0x80, 0x80, 0x80, 0x20, 0], "a number is too large"),

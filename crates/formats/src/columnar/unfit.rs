@@ -1,25 +1,25 @@
-//! Why a columnar file is not given to its decoder.
+//! Why a columnar file is not passed to its decoder.
 
 use std::io::{self, Read};
 use std::path::Path;
 
 use crate::error::{FormatError, Location};
 
-/// To how many bytes LZ4 expands one at most.
+/// Most bytes that LZ4 makes of one.
 pub(crate) const LZ4_EXPANSION_MAX: u64 = 255;
 
-/// What a look at the sizes in a file has found.
+/// The result of a failed size check.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// They contradict each other.
+    /// The sizes contradict each other.
     Damaged(String),
-    /// What has to be decoded at once takes too much memory.
+    /// A piece that has to be decoded at once takes too much memory.
     TooLarge {
         /// The piece.
         what: &'static str,
-        /// What it takes.
+        /// Memory that it takes.
         bytes: u64,
-        /// What it may take.
+        /// Memory that it may take.
         bytes_max: u64,
     },
 }
@@ -37,7 +37,7 @@ impl From<&str> for Unfit {
 }
 
 impl Unfit {
-    /// The error about a file of this format, with what to do about pieces that are too large.
+    /// The error about a file of this format, with advice for pieces that are too large.
     pub(crate) fn into_error(self, path: &Path, format: &str, advice: &str) -> FormatError {
         match self {
             Self::Damaged(reason) => {
@@ -46,16 +46,16 @@ impl Unfit {
             Self::TooLarge { what, bytes, bytes_max } => FormatError::refused(
                 path,
                 Location::File,
-                format!("decoding {what} takes {bytes} bytes, and {bytes_max} are available"),
+                format!("decoding {what} takes {bytes} bytes, but only {bytes_max} are available"),
                 advice,
             ),
         }
     }
 }
 
-/// Refuses what expands to more than it claims.
+/// Refuses content that expands to more than it claims.
 pub(crate) fn check_claim(decoder: impl Read, what: &str, claimed: u64) -> Result<(), String> {
-    // What cannot be decompressed at all is for the decoder to tell.
+    // The decoder reports content that cannot be decompressed at all.
     let decoded = io::copy(&mut decoder.take(claimed.saturating_add(1)), &mut io::sink());
     if decoded.is_ok_and(|decoded| decoded > claimed) {
         return Err(format!("{what} expands to more than the {claimed} bytes that it claims"));

@@ -1,4 +1,4 @@
-//! Telling separator and decimal sign of a file from its first records.
+//! Detects the separator and the decimal sign of a file from its first records.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,8 @@ use super::scanner::{Record, Records, Scanner};
 use crate::error::{FormatError, Location};
 use crate::input::Input;
 use crate::number::{self, NumberClass};
-use crate::source::{Header, Quote, ReadOptions, quoted};
+use crate::quoted::quoted;
+use crate::source::{Header, Quote, ReadOptions};
 
 const SAMPLE_BYTES: usize = 256 << 10;
 
@@ -17,7 +18,7 @@ const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
 pub(crate) struct Dialect {
     pub separator: u8,
     pub decimal_comma: bool,
-    /// What encloses fields, if anything does.
+    /// The character that encloses fields, if any.
     pub quote: Option<u8>,
     pub preamble: Preamble,
 }
@@ -25,7 +26,7 @@ pub(crate) struct Dialect {
 /// Lines before the header that are no records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Preamble {
-    /// Bytes that they take, without a byte order mark.
+    /// Bytes of those lines, without a byte order mark.
     pub bytes: usize,
     pub lines: u64,
     /// How many of them are comments.
@@ -33,17 +34,17 @@ pub(crate) struct Preamble {
 }
 
 impl Preamble {
-    /// What the user should know of it.
+    /// Notices for the user.
     pub(crate) fn warning(&self) -> Option<String> {
         match self.comments {
             0 => None,
-            1 => Some("the first line begins with # and is passed over".to_string()),
-            count => Some(format!("the first {count} lines begin with # and are passed over")),
+            1 => Some("the first line begins with # and is skipped".to_string()),
+            count => Some(format!("the first {count} lines begin with # and are skipped")),
         }
     }
 }
 
-/// Tells the dialect from the start of the file.
+/// Detects the dialect from the start of the file.
 ///
 /// # Errors
 /// When the file is empty or not text in UTF-8.
@@ -73,7 +74,7 @@ pub(crate) fn detect(input: &Input, options: &ReadOptions) -> Result<Dialect, Fo
     Ok(Dialect { separator, decimal_comma, quote, preamble })
 }
 
-/// The lines before the header, and the separator that one of them names as Excel does.
+/// The lines before the header, and the separator if one of them names it as Excel does.
 fn preamble_of(sample: &[u8], separator: Option<u8>) -> (Preamble, Option<u8>) {
     let (mut preamble, mut said) = (Preamble::default(), None);
     loop {
@@ -107,7 +108,7 @@ fn named_separator(line: &[u8]) -> Option<u8> {
     }
 }
 
-/// Whether a line that begins with # names the columns of the next one: it has as many.
+/// Whether a line that begins with `#` is the header: it has as many fields as the next line.
 fn is_header_of(line: &[u8], next: &[u8], separator: Option<u8>) -> bool {
     let next = next.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let separators = separator.as_ref().map_or(&SEPARATORS[..], std::slice::from_ref);
@@ -117,8 +118,8 @@ fn is_header_of(line: &[u8], next: &[u8], separator: Option<u8>) -> bool {
     })
 }
 
-/// The separator under which most records have as many fields as the first;
-/// of equals, the one that gives more fields.
+/// The separator with which most records have as many fields as the first. Among equals, the one
+/// that gives more fields.
 fn detect_separator(sample: &[u8], quote: Option<u8>, is_whole: bool) -> u8 {
     let mut best = (b',', 0.0, 1);
     for separator in SEPARATORS {
@@ -147,8 +148,8 @@ fn field_counts(sample: &[u8], separator: u8, quote: Option<u8>, is_whole: bool)
     counts
 }
 
-/// Whether more columns have numbers like `12,5` alone than have numbers like `12.5` alone. Where a file has
-/// both, those of the other kind are something else, such as the numbers of versions.
+/// Whether more columns have numbers like `12,5` alone than numbers like `12.5` alone. A column
+/// with both kinds is something else, such as version numbers.
 fn has_decimal_commas(sample: &[u8], quote: Option<u8>) -> bool {
     #[derive(Clone, Copy, Default)]
     struct Column {
@@ -174,7 +175,7 @@ fn has_decimal_commas(sample: &[u8], quote: Option<u8>) -> bool {
     commas > points
 }
 
-/// The column names, from the first record or made up.
+/// The column names, from the first record or generated.
 ///
 /// # Errors
 /// When the first record does not look like names, or names repeat.

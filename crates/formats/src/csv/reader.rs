@@ -1,5 +1,5 @@
-//! Reading separated values into batches, in two passes: the first checks the
-//! whole file and learns the types, the second converts.
+//! Reads separated values into batches, in two passes: the first checks the whole file and learns
+//! the types, the second converts.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::geometry::GeometryReader;
 use crate::input::{Content, Input};
 use crate::layout::{ColumnSeen, Layout, empty_columns};
 use crate::pair::CoordinatePair;
-use crate::pieces::{PieceSize, PieceSource, Pieces};
+use crate::pieces::{Extent, PieceSize, PieceSource, Pieces};
 use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, text_scalar, without_blanks};
 use crate::source::{Batch, BatchReader, Header, Opened, ReadOptions};
 use crate::types::Observed;
@@ -48,8 +48,11 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     layout.settle_integers(options);
     warnings.extend(layout.warnings);
     if row_count == 0 {
-        warnings
-            .push("there are no rows to tell the types of columns by; a new dataset takes them for text".to_string());
+        warnings.push(
+            "the file has no rows, so the column types are unknown; in a new dataset they become \
+                text"
+                .to_string(),
+        );
     }
     if dialect.decimal_comma {
         warnings.push("numbers are read with a decimal comma".to_string());
@@ -73,7 +76,7 @@ pub(crate) fn open(input: Input, options: &ReadOptions) -> Result<Opened, Format
     }
     let path = input.path.clone();
     let convert = move |piece: RowPiece| converter.convert_all(&piece, &input);
-    let batches = Pieces::new(&path, source, size, convert)?;
+    let batches = Pieces::new(&path, source, size, convert);
     Ok(Opened {
         schema,
         geometry: layout.geometry,
@@ -92,7 +95,7 @@ struct RowSource {
     row_next: u64,
 }
 
-/// Some of them.
+/// A piece of consecutive records.
 struct RowPiece {
     records: Records,
     first_row: u64,
@@ -123,8 +126,8 @@ impl PieceSource for RowSource {
         Ok(Some(RowPiece { records, first_row }))
     }
 
-    fn extent(piece: &RowPiece) -> (usize, usize) {
-        (piece.records.size_bytes(), piece.records.len())
+    fn extent(piece: &RowPiece) -> Extent {
+        Extent { bytes: piece.records.size_bytes(), rows: piece.records.len(), tree_bytes: 0 }
     }
 }
 
@@ -164,7 +167,7 @@ fn next(input: &Input, scanner: &mut Scanner<Content>, records: &mut Records) ->
     })
 }
 
-/// The fields of a record that can be used, or the reason why it cannot.
+/// The fields of a valid record, or the reason why it is refused.
 fn texts(record: Record<'_>, column_count: usize) -> Result<Texts<'_>, String> {
     if let Some(fault) = record.fault {
         return Err(fault.to_string());
@@ -177,7 +180,7 @@ fn texts(record: Record<'_>, column_count: usize) -> Result<Texts<'_>, String> {
     })
 }
 
-/// Learns what the values of columns are.
+/// Learns the types of columns from their values.
 struct Survey {
     names: Vec<String>,
     origins: Vec<Origin>,
@@ -187,12 +190,12 @@ struct Survey {
 }
 
 impl Survey {
-    /// What was seen of each column in the whole file, and how many rows it has.
+    /// Observations on each column over the whole file, and the number of rows.
     fn all(self, input: &Input, rows: RowSource, size: PieceSize) -> Result<(Vec<Observed>, u64), FormatError> {
         let mut all = self.nothing();
         let mut row_count = 0;
         let observe = move |piece: RowPiece| (self.observe(&piece), piece.records.len());
-        let mut pieces = Pieces::new(&input.path, rows, size, observe)?;
+        let mut pieces = Pieces::new(&input.path, rows, size, observe);
         while let Some((observed, rows)) = pieces.next()? {
             all.iter_mut().zip(observed).for_each(|(all, observed)| all.merge(observed));
             row_count += rows as u64;
@@ -207,7 +210,7 @@ impl Survey {
     fn observe(&self, piece: &RowPiece) -> Vec<Observed> {
         let mut all = self.nothing();
         for (row, record) in (piece.first_row..).zip(piece.records.iter()) {
-            // Of what cannot be used, nothing is learnt.
+            // Refused records teach nothing.
             let Ok(texts) = texts(record, self.field_count) else { continue };
             for (origin, observed) in self.origins.iter().zip(&mut all) {
                 let Origin::Field(index) = *origin else { continue };
@@ -225,16 +228,16 @@ impl Survey {
     }
 }
 
-/// Where the value of a column comes from.
+/// The source of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Field(usize),
-    /// A coordinate of the field that holds two.
+    /// One of the two coordinates in a field.
     X(usize),
     Y(usize),
 }
 
-/// The columns that the fields make, and where each comes from.
+/// The columns that the fields become, and the source of each.
 fn columns_of(
     input: &Input,
     fields: &[String],
@@ -252,12 +255,12 @@ fn columns_of(
     Ok((names, origins))
 }
 
-/// Makes values of the fields of a record.
+/// Converts the fields of a record to values.
 struct Converter {
     rows: RowPlan,
-    /// Where each column comes from.
+    /// The source of each column.
     origins: Vec<Origin>,
-    /// How many fields a record has.
+    /// Number of fields in a record.
     field_count: usize,
     nulls: Vec<String>,
     pair: Option<CoordinatePair>,

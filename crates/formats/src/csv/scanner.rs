@@ -1,4 +1,4 @@
-//! Cutting a byte stream into records and fields.
+//! Cuts a byte stream into records and fields.
 //!
 //! A record ends at LF, CRLF or CR outside quotes. A field that starts with a
 //! quote ends at the next single quote; two quotes stand for one. A quote
@@ -6,28 +6,28 @@
 
 use std::io::{self, BufRead};
 
-/// How long one record may be.
+/// Most bytes of a record.
 pub(crate) const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// How many fields one record may have: several times as many as a dataset has columns.
+/// Most fields of a record: several times the columns of a dataset.
 const FIELDS_MAX: usize = 10_000;
 
-/// What is wrong with a record that has more.
+/// The fault of a record with more fields.
 const TOO_MANY_FIELDS: &str = "the row has too many fields";
 
-/// What follows a field that was not taken as it stood.
+/// The byte behind a field that was not taken verbatim.
 const FIELD_END: u8 = b'\n';
 
-/// Records that follow one another.
+/// Consecutive records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// The texts of the fields, each followed by one byte that is ASCII.
+    /// The texts of the fields, each followed by one ASCII byte.
     bytes: Vec<u8>,
     fields: Vec<FieldEnd>,
     records: Vec<RecordPlace>,
 }
 
-/// Where a field ends among the bytes, and whether it was quoted.
+/// The end of a field in the bytes, and whether it was quoted.
 #[derive(Debug, Clone, Copy)]
 struct FieldEnd {
     end: usize,
@@ -36,7 +36,7 @@ struct FieldEnd {
 
 #[derive(Debug, Clone, Copy)]
 struct RecordPlace {
-    /// How many fields there are up to its end, and how many bytes of them.
+    /// Number of fields and bytes up to the end of the record.
     fields_end: usize,
     bytes_end: usize,
     line: u64,
@@ -48,12 +48,12 @@ impl Records {
         self.records.len()
     }
 
-    /// How many bytes they take in memory.
+    /// Memory that they take.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.fields[..]) + size_of_val(&self.records[..])
     }
 
-    /// For about so many bytes.
+    /// With capacity for about this many bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Records {
         Records { bytes: Vec::with_capacity(bytes), ..Records::default() }
     }
@@ -69,7 +69,7 @@ impl Records {
         (0..self.len()).map(|index| self.get(index))
     }
 
-    /// How many fields and bytes the first records have.
+    /// Number of fields and bytes of the first records.
     fn end_of(&self, count: usize) -> (usize, usize) {
         match count {
             0 => (0, 0),
@@ -77,7 +77,7 @@ impl Records {
         }
     }
 
-    /// How many bytes the record has that is being read.
+    /// Bytes so far of the record being read.
     fn open_len(&self) -> usize {
         self.bytes.len() - self.end_of(self.len()).1
     }
@@ -117,7 +117,7 @@ impl Records {
     }
 }
 
-/// The record that is being read.
+/// The record being read.
 struct OpenRecord {
     line: u64,
     fault: Option<&'static str>,
@@ -127,7 +127,7 @@ struct OpenRecord {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'r> {
     bytes: &'r [u8],
-    /// Where these bytes start among those that the ends of fields count.
+    /// Offset of these bytes in the bytes that field ends refer to.
     start: usize,
     fields: &'r [FieldEnd],
     /// The line on which the record starts, counted from 1.
@@ -156,7 +156,7 @@ impl<'r> Record<'r> {
         (&self.bytes[start..end], is_quoted)
     }
 
-    /// The fields as text, or the first one that is not UTF-8, and its byte that is not.
+    /// The fields as text, or the first field that is not UTF-8 and its invalid byte.
     pub(crate) fn texts(self) -> Result<Texts<'r>, (usize, u8)> {
         match std::str::from_utf8(self.bytes) {
             Ok(text) => Ok(Texts { text, record: self }),
@@ -239,10 +239,10 @@ enum State {
 pub(crate) struct Scanner<R> {
     content: R,
     separator: u8,
-    /// What encloses fields, if anything does.
+    /// The character that encloses fields, if any.
     quote: Option<u8>,
     line: u64,
-    /// The last byte was a CR that ended a record; an LF belongs to it.
+    /// The last byte was a CR that ended a record; a following LF belongs to it.
     after_return: bool,
 }
 
@@ -251,7 +251,7 @@ impl<R: BufRead> Scanner<R> {
         Scanner { content, separator, quote, line: 1, after_return: false }
     }
 
-    /// Counts lines that were taken from the content before.
+    /// Counts lines that were consumed before.
     pub(crate) fn skip_lines(&mut self, count: u64) {
         self.line += count;
     }
@@ -382,8 +382,8 @@ impl<R: BufRead> Scanner<R> {
     }
 }
 
-/// The first line of `bytes`, if it is whole, not empty, and every byte of it but its end stands for itself; and its
-/// length with its end.
+/// The first line of `bytes` and its length with its end, if the line is whole, not empty, and has
+/// no special byte.
 fn plain_line(bytes: &[u8], quote: Option<u8>) -> Option<(&[u8], usize)> {
     let end = memchr::memchr(b'\n', bytes)?;
     let line = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     fn records(text: &str) -> Result<Vec<Vec<(String, bool)>>, ScanError> {
-        // A tiny buffer makes every token straddle its edges; in a large one, lines are whole.
+        // A tiny buffer makes every token straddle its edges; a large one holds whole lines.
         let [small, large] = [3, 1 << 16].map(|capacity| {
             let content = io::BufReader::with_capacity(capacity, text.as_bytes());
             let mut scanner = Scanner::new(content, b',', Some(b'"'));

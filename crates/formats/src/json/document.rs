@@ -1,11 +1,9 @@
-//! A GeoJSON document, feature by feature, or an array of records, element by element.
+//! Reads a GeoJSON document feature by feature, or an array of records element by element.
 //!
-//! The document is cut at the brackets of its `features` array, so that only
-//! one feature is in memory at a time; each piece is then parsed strictly. Of
-//! the document's own members only the texts are kept, as values take some
-//! dozens of times the bytes; the document is checked when its end has been
-//! reached: the first pass over a file therefore sees every structural fault
-//! before any row is handed out.
+//! The document is cut at the brackets of its `features` array, so only one feature is in memory at
+//! a time. Each piece is then parsed strictly. The document's own members are kept as text, since
+//! parsed values take dozens of times the memory. The document as a whole is checked at its end.
+//! The first pass over a file therefore finds every structural fault before any row is handed out.
 
 use std::io::{self, BufRead};
 use std::path::PathBuf;
@@ -18,15 +16,15 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::geometry::is_geometry_type;
 use crate::input::{Content, Input};
-use crate::source::quoted;
+use crate::quoted::quoted;
 
-/// Members of the document that a record takes something from, beside the type.
+/// Members of the document that a record is made of, beside the type.
 const MEMBERS_TAKEN: [&str; 5] = ["geometry", "properties", "id", "coordinates", "geometries"];
-/// How many other members a document may have, and bytes of their names. They are kept to notice one that
-/// comes twice.
+/// Most other members of a document, and most bytes of their names. The names are kept to detect
+/// duplicates.
 const FOREIGN_MEMBERS_MAX: usize = 10_000;
 const FOREIGN_NAME_BYTES_MAX: usize = 1 << 20;
-/// How many of them a refusal names.
+/// Most of them that an error names.
 const FOREIGN_MEMBERS_SHOWN_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +32,7 @@ enum State {
     Start,
     Members,
     Features,
-    /// Of an array of records.
+    /// In an array of records.
     Elements,
     End,
 }
@@ -46,17 +44,17 @@ pub(crate) struct DocumentReader {
     offset: u64,
     line: u64,
     state: State,
-    /// Whether the list being read has had an element already.
+    /// Whether the current list has had an element already.
     has_element: bool,
     has_features: bool,
     /// The document's type, if it is a string.
     kind: Option<String>,
     crs: DeclaredCrs,
-    /// Names of its members other than those that mean nothing.
+    /// Names of its members other than foreign ones.
     names: Vec<String>,
-    /// The document as a record, as far as it has been read: an object that lacks its last bracket.
+    /// The document as a record, as far as it has been read: an object without its closing brace.
     own_text: Vec<u8>,
-    /// Names of its other members, in their order.
+    /// Names of its foreign members, in their order.
     foreign: Map<String, JsonValue>,
     foreign_name_bytes: usize,
 }
@@ -89,7 +87,8 @@ impl DocumentReader {
         self.crs.clone()
     }
 
-    /// Adds the next feature, or the document itself if it is one or a geometry; false at the end.
+    /// Adds the next feature, or the document itself if it is a feature or a geometry; false at the
+    /// end.
     pub(super) fn next(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         loop {
             match self.state {
@@ -130,12 +129,13 @@ impl DocumentReader {
                 self.state = State::Elements;
                 Ok(())
             }
-            Some(_) => Err(self.damaged(&format!("this is no GeoJSON, which begins with a brace; {HINT_OF_NAME}"))),
+            Some(_) => Err(self.damaged(&format!("this is not GeoJSON, which begins with a brace; {HINT_OF_NAME}"))),
             None => Err(self.damaged("the file holds no JSON value")),
         }
     }
 
-    /// Reads one member of the document, or its end; true if the document is a record, which is added then.
+    /// Reads one member of the document, or its end. Returns true if the document is a record; it
+    /// is added then.
     fn member(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         if self.list_end(b'}')? {
             self.state = State::End;
@@ -197,7 +197,7 @@ impl DocumentReader {
         Ok(false)
     }
 
-    /// Adds a member to the record that the document is, if it is one.
+    /// Adds a member to the document's own record, if the document is one.
     fn add_own_member(&mut self, name: &str, text: &[u8]) {
         if self.own_text.len() > 1 {
             self.own_text.push(b',');
@@ -214,13 +214,13 @@ impl DocumentReader {
             Location::Byte(offset),
             format!(
                 "the document has more than {FOREIGN_MEMBERS_MAX} members, or {FOREIGN_NAME_BYTES_MAX} bytes of \
-                 their names, that mean nothing in GeoJSON{like}"
+                 their names, that GeoJSON does not define{like}"
             ),
             "put what describes the data into one member, and what describes a feature into its properties",
         )
     }
 
-    /// Adds one element of the array that is read; false at its end.
+    /// Adds the next element of the current array; false at its end.
     fn element(&mut self, must_be_feature: bool, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         if self.list_end(b']')? {
             return Ok(false);
@@ -258,12 +258,13 @@ impl DocumentReader {
 
     fn check_end(&mut self) -> Result<(), FormatError> {
         match self.peek_token()? {
-            Some(_) => Err(self.damaged("there is more after the end of the JSON value")),
+            Some(_) => Err(self.damaged("there is text after the end of the JSON value")),
             None => Ok(()),
         }
     }
 
-    /// Judges the whole document, which has ended; true if it is a record, which is added then.
+    /// Checks the whole document at its end. Returns true if the document is a record; it is added
+    /// then.
     fn finish(&mut self, texts: &mut RecordTexts) -> Result<bool, FormatError> {
         self.check_end()?;
         let kind = match self.kind.take() {
@@ -285,10 +286,9 @@ impl DocumentReader {
         }
     }
 
-    /// Adds the document as the one record that it is. As such it has the bounds of every record, whatever its
-    /// members are by themselves.
+    /// Adds the document as a single record. The limits of a record apply to it as a whole.
     fn add_own_record(&mut self, texts: &mut RecordTexts) -> bool {
-        // By their names alone, as no column takes them.
+        // Foreign members are added by name alone, as no column takes their values.
         for name in std::mem::take(&mut self.foreign).keys() {
             self.add_own_member(name, b"null");
         }
@@ -326,7 +326,7 @@ impl DocumentReader {
                 Err(error) => return Err(FormatError::reading(&self.path, error)),
             };
             if available.is_empty() {
-                // A scalar may end with the file; the caller then misses the bracket.
+                // A scalar may end with the file; the caller then misses the closing bracket.
                 return Err(self.cut_short());
             }
             let (count, is_complete) = scan.advance(available);
@@ -346,7 +346,7 @@ impl DocumentReader {
         }
     }
 
-    /// The next byte that is not blank, without taking it.
+    /// The next byte that is not blank, without consuming it.
     fn peek_token(&mut self) -> Result<Option<u8>, FormatError> {
         loop {
             let available = match self.content.fill_buf() {
@@ -366,7 +366,7 @@ impl DocumentReader {
         }
     }
 
-    /// Steps over the byte that `peek_token` has shown.
+    /// Consumes the byte that `peek_token` returned.
     fn advance(&mut self) {
         self.content.consume(1);
         self.offset += 1;
@@ -429,7 +429,7 @@ impl ValueScan {
                         return (index + 1, true);
                     }
                 }
-                // A value cannot start so; the strict parser will say it.
+                // No value starts like this; the strict parser reports it.
                 b',' | b':' if self.depth == 0 => return (index + 1, true),
                 _ => self.is_scalar = self.depth == 0,
             }

@@ -1,4 +1,4 @@
-//! Records that are one object of scalars, which most are: their members without a tree of values.
+//! Reads records that are one object of scalars, as most are, without building a tree of values.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use serde_json::{Number, Value};
 
 use super::strict::has_oversized_integer;
 
-/// Members that may make more of a record than an object of fields.
+/// Members that may make a record more than a plain object.
 const NAMES_WITH_MEANING: [&str; 5] = ["geometry", "properties", "features", "coordinates", "geometries"];
 
-/// A value of a record, nested or not, without its ownership.
+/// A borrowed value of a record, nested or not.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum JsonRef<'v> {
     Null,
@@ -66,29 +66,43 @@ impl FlatValue<'_> {
     }
 }
 
-/// The members of a record.
-#[derive(Debug)]
+/// The members of one record after another.
+#[derive(Debug, Default)]
 pub(crate) struct FlatMembers<'t> {
-    /// For each column, its value in this record.
-    pub values: Vec<Option<FlatValue<'t>>>,
+    /// The value of each column in this record.
+    values: Vec<Option<FlatValue<'t>>>,
+    /// The columns that have one.
+    present: Vec<usize>,
 }
 
 impl<'t> FlatMembers<'t> {
-    /// The members of a record by the places of their columns. `None` where the record is no object of scalars, has a
-    /// member that is no column, the same one twice or one that may mean more, or is not valid.
-    pub(crate) fn read(text: &'t [u8], names: &Names) -> Option<Self> {
-        let text = std::str::from_utf8(text).ok()?;
-        let mut members = FlatMembers { values: Vec::with_capacity(names.len()) };
-        members.values.resize_with(names.len(), || None);
+    /// Reads the members of a record, by the ordinals of their columns. Returns false if the record
+    /// is not valid, is no object of scalars, or has a member that is unknown, duplicate or
+    /// special.
+    pub(crate) fn read(&mut self, text: &'t [u8], names: &Names) -> bool {
+        for column in self.present.drain(..) {
+            self.values[column] = None;
+        }
+        self.values.resize_with(names.len(), || None);
+        let Ok(text) = std::str::from_utf8(text) else { return false };
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let visitor = MembersVisitor { members: &mut members, names };
-        deserializer.deserialize_map(visitor).ok()?;
-        deserializer.end().ok()?;
-        (!has_oversized_integer(text)).then_some(members)
+        let visitor = MembersVisitor { members: self, names };
+        let is_read = deserializer.deserialize_map(visitor).is_ok() && deserializer.end().is_ok();
+        is_read && !has_oversized_integer(text)
+    }
+
+    /// The value of a column, if the record has one.
+    pub(crate) fn get(&self, column: usize) -> Option<JsonRef<'_>> {
+        self.values.get(column)?.as_ref().map(FlatValue::as_ref)
+    }
+
+    /// The values of the record, with their columns.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, JsonRef<'_>)> {
+        self.present.iter().filter_map(|&column| Some((column, self.get(column)?)))
     }
 }
 
-/// The names of the columns and their places.
+/// The column names and their ordinals.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     names: Vec<String>,
@@ -113,7 +127,7 @@ impl Names {
         self.names.push(name.to_string());
     }
 
-    /// The place of a name that is likely this one.
+    /// The ordinal of a name; `likely` is tried first.
     fn likely_place(&self, likely: usize, name: &str) -> Option<usize> {
         match self.names.get(likely) {
             Some(known) if known == name => Some(likely),
@@ -135,17 +149,18 @@ impl<'t> Visitor<'t> for MembersVisitor<'_, 't> {
     }
 
     fn visit_map<A: MapAccess<'t>>(self, mut access: A) -> Result<(), A::Error> {
-        // Records have their members in the same order as a rule.
+        // Records usually have their members in the same order.
         let mut likely = 0;
         while let Some(name) = access.next_key_seed(Text)? {
             let place = self.names.likely_place(likely, &name);
-            let place = place.filter(|_| !NAMES_WITH_MEANING.contains(&name.as_ref()));
-            let slot = place.and_then(|place| self.members.values.get_mut(place));
-            let Some(slot) = slot.filter(|slot| slot.is_none()) else {
+            let place = place
+                .filter(|&place| self.members.values[place].is_none() && !NAMES_WITH_MEANING.contains(&name.as_ref()));
+            let Some(place) = place else {
                 return Err(de::Error::custom("a member that is not expected"));
             };
-            *slot = Some(access.next_value_seed(Scalar)?);
-            likely = place.map_or(likely, |place| place + 1);
+            self.members.values[place] = Some(access.next_value_seed(Scalar)?);
+            self.members.present.push(place);
+            likely = place + 1;
         }
         Ok(())
     }

@@ -1,23 +1,24 @@
-//! Members of GeoJSON objects that GeoJSON does not define (RFC 7946, section 6.1): no column takes them,
-//! so they are told of.
+//! Members of GeoJSON objects that GeoJSON does not define (RFC 7946, section 6.1). No column takes
+//! them, and a notice names them.
 
 use std::fmt;
 
-use crate::source::quoted;
+use crate::quoted::quoted;
 
-/// Most names that are kept and told of, so that memory and messages stay small whatever the records have.
+/// Most names that are kept and shown. It bounds memory and message length, whatever the records
+/// have.
 const NAMES_MAX: usize = 10;
 
-/// The names of members that were not taken.
+/// The names of members that were ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ForeignMembers {
-    /// Names as they are shown, in the order in which they were met.
+    /// Names as they are shown, in the order of their first occurrence.
     names: Vec<String>,
     has_more: bool,
 }
 
 impl ForeignMembers {
-    /// Adds those of a record; true if there is more to tell than before.
+    /// Adds those of a record; true if that changes the notice.
     pub fn note(&mut self, names: &[String]) -> bool {
         names.iter().fold(false, |has_news, name| self.add(quoted(name)) | has_news)
     }
@@ -30,7 +31,7 @@ impl ForeignMembers {
         self.has_more |= later.has_more;
     }
 
-    /// Adds a name as it is shown; true if there is more to tell than before.
+    /// Adds a name as it is shown; true if that changes the notice.
     fn add(&mut self, name: String) -> bool {
         if self.names.contains(&name) {
             return false;
@@ -53,7 +54,7 @@ impl fmt::Display for ForeignMembers {
         let others = if self.has_more { " and others" } else { "" };
         write!(
             f,
-            "members that mean nothing in GeoJSON are not taken: {}{others}; move them into the features' properties",
+            "members that GeoJSON does not define are ignored: {}{others}; move them into the features' properties",
             self.names.join(", ")
         )
     }

@@ -62,7 +62,8 @@ impl LineReader {
         }
     }
 
-    /// Whether there is another line that is not blank, where lines end records. Blanks on the way are taken.
+    /// Whether another line that is not blank follows, in a file with one record per line. Consumes
+    /// the blanks before it.
     pub(super) fn is_followed(&mut self) -> Result<bool, FormatError> {
         if self.separator != b'\n' {
             return Ok(false);
@@ -83,7 +84,7 @@ impl LineReader {
         }
     }
 
-    /// Reads up to and including the separator; returns how many bytes.
+    /// Reads up to and including the separator; returns the number of bytes.
     fn read_text(&mut self) -> Result<usize, FormatError> {
         loop {
             let available = match self.content.fill_buf() {
@@ -98,7 +99,7 @@ impl LineReader {
                     &self.path,
                     Location::Line(self.line_next),
                     format!("a record is longer than {RECORD_BYTES_MAX} bytes"),
-                    "write one record a line",
+                    "write one record per line",
                 ));
             }
             self.buffer.extend_from_slice(&available[..count]);
@@ -110,18 +111,18 @@ impl LineReader {
     }
 }
 
-/// What to do about a file of which a value takes several lines.
+/// Advice for a file with a value that takes several lines.
 pub(super) fn advice_on_values_of_lines(input: &Input) -> Result<&'static str, FormatError> {
     let head = input.head(HEAD_BYTES)?;
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
     Ok(match text.first() {
         Some(b'[') => {
-            "NDJSON has one record a line: write each element of the array on a line of its own, without the brackets \
+            "NDJSON has one record per line: write each element of the array on a line of its own, without the brackets \
              and the commas between"
         }
         Some(b'{') if matches!(shape_of(input, &head)?, JsonShape::Document { geojson: true }) => {
-            "NDJSON has one record a line: as the file is one GeoJSON document, give it a name in .geojson or .json"
+            "NDJSON has one record per line: as the file is one GeoJSON document, give it a name in .geojson or .json"
         }
-        _ => "NDJSON has one record a line: write each record on one line",
+        _ => "NDJSON has one record per line: write each record on one line",
     })
 }

@@ -1,4 +1,4 @@
-//! Telling a JSON document from lines of JSON, by whether another value follows the first.
+//! Tells a JSON document from lines of JSON, by whether a second value follows the first.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead};
@@ -65,7 +65,8 @@ struct FirstValue {
     is_followed: bool,
 }
 
-/// Looks for the end of the first value, as far as a record may reach; none of it is kept.
+/// Looks for the end of the first value, up to the maximum length of a record. Nothing is kept of
+/// it.
 fn first_value(input: &Input) -> Result<Option<FirstValue>, FormatError> {
     let mut content = input.content()?;
     let mut scan = ValueScan::default();
@@ -82,7 +83,7 @@ fn first_value(input: &Input) -> Result<Option<FirstValue>, FormatError> {
         }
         let mut bytes = available;
         if start.is_none() {
-            // The value opens an object; a byte order mark and blanks may come before.
+            // The value is an object; a byte order mark and blanks may precede it.
             let before = bytes.iter().take_while(|byte| **byte != b'{').count();
             start = (before < bytes.len()).then_some(offset + before);
             bytes = &bytes[before..];

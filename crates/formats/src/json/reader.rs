@@ -1,5 +1,5 @@
-//! Reading JSON records into batches, in two passes: the first learns the
-//! columns and their types from all records, the second converts them.
+//! Reads JSON records into batches, in two passes: the first learns the columns and their types
+//! from all records, the second converts them.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use super::texts::{Parser, TextPiece, TextSource};
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::geometry::GeometryReader;
+use crate::guess::GeometryColumns;
 use crate::input::Input;
 use crate::layout::{ColumnSeen, Layout, empty_columns, find_geometry, unique_name};
 use crate::pieces::{PieceSize, Pieces};
 use crate::rows::{ColumnPlan, Role, RowBuilder, RowPlan, Scalar, json_scalar};
-use crate::source::{Batch, BatchReader, GeometryColumns, Opened, ReadOptions};
+use crate::source::{Batch, BatchReader, Opened, ReadOptions};
 
-/// Where the value of a column comes from.
+/// The source of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
     Field(String),
     Geometry,
-    /// A coordinate of the geometry, which is a point.
+    /// A coordinate of the record's geometry, which is a point.
     X,
     Y,
 }
@@ -35,12 +36,12 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     let parser = Parser::new(input, format, options);
     let input = &parser.input;
     let mut survey = Survey::default();
-    let look = {
+    let survey_piece = {
         let parser = Arc::clone(&parser);
         move |piece: TextPiece| Survey::of(&parser, &piece)
     };
     let size = PieceSize::new(1, options.decoded_bytes_max());
-    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, look)?;
+    let mut pieces = Pieces::new(&input.path, TextSource::new(input, format)?, size, survey_piece);
     while let Some(piece) = pieces.next()? {
         survey.merge(input, piece?)?;
     }
@@ -53,14 +54,14 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         && survey.good_count == 0
         && is_plain
     {
-        // No column is known, so that nothing else that could be said of the file would be true.
+        // No column is known; any other message about the file would be misleading.
         let others = if survey.row_count > 1 { "; nor can any other record of the file be used" } else { "" };
         let hint = if is_json { String::new() } else { format!("; {HINT_OF_NAME}") };
         return Err(FormatError::damaged(&input.path, Location::Line(line), format!("{reason}{others}{hint}")));
     }
     let seen: Vec<ColumnSeen<'_>> =
         survey.names.iter().zip(&survey.observed).map(|(name, observed)| ColumnSeen { name, observed }).collect();
-    // A geometry that is always null does not keep records from having their places in coordinates.
+    // A geometry that is always null does not prevent coordinate columns.
     let has_other_geometry =
         || find_geometry(&input.path, &seen, options, false).is_ok_and(|found| found != GeometryColumns::None);
     let is_of_nulls = survey.has_null_geometry && !has_other_geometry();
@@ -110,7 +111,7 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
         geometry_reader: geometry_reader.clone(),
     };
     let convert = move |piece: TextPiece| converter.convert_all(&piece);
-    let batches = Pieces::new(&input.path, TextSource::new(input, format)?, size, convert)?;
+    let batches = Pieces::new(&input.path, TextSource::new(input, format)?, size, convert);
     Ok(Opened {
         schema,
         geometry: layout.geometry,
@@ -122,10 +123,10 @@ pub(crate) fn open(input: Input, format: Format, options: &ReadOptions) -> Resul
     })
 }
 
-/// Makes rows of records.
+/// Converts records to rows.
 struct Converter {
     parser: Arc<Parser>,
-    /// The members that are columns, the first ones.
+    /// The members that are columns; they come first.
     names: Names,
     rows: RowPlan,
     origins: Vec<Origin>,
@@ -136,14 +137,15 @@ impl Converter {
     fn convert_all(&self, piece: &TextPiece) -> Result<Batch, FormatError> {
         let is_flat = self.parser.is_flat();
         let mut rows = RowBuilder::new(&self.rows, piece.len());
+        let mut members = FlatMembers::default();
         for row in piece.rows() {
-            let flat = is_flat.then(|| FlatMembers::read(row.text.bytes, &self.names)).flatten();
-            let outcome = match flat {
-                Some(members) => self.convert_flat(&members).and_then(|scalars| rows.push(row.number, scalars)),
-                None => self.parser.parse(&row)?.and_then(|mut record| {
+            let outcome = if is_flat && members.read(row.text.bytes, &self.names) {
+                self.convert_flat(&members).and_then(|scalars| rows.push(row.number, scalars))
+            } else {
+                self.parser.parse(&row)?.and_then(|mut record| {
                     record.take_id();
                     rows.push(row.number, self.convert(&record)?)
-                }),
+                })
             };
             if let Err(reason) = outcome {
                 let raw = String::from_utf8_lossy(row.text.bytes).into_owned();
@@ -176,12 +178,12 @@ impl Converter {
     /// The values of a record of scalars.
     fn convert_flat<'a>(&self, members: &'a FlatMembers<'_>) -> Result<Vec<Scalar<'a>>, String> {
         let mut scalars = Vec::with_capacity(self.rows.columns.len());
-        // What comes after the members is the geometry beside them, which such a record does not have.
+        // The column behind the members is the separate geometry, which such a record does not
+        // have.
         for (place, column) in self.rows.columns.iter().enumerate() {
-            let value = members.values.get(place).and_then(Option::as_ref);
-            scalars.push(match value {
+            scalars.push(match members.get(place) {
                 None => Scalar::Null,
-                Some(value) => self.field(column, value.as_ref())?,
+                Some(value) => self.field(column, value)?,
             });
         }
         Ok(scalars)
@@ -199,7 +201,7 @@ impl Converter {
         .map_err(|reason: String| format!("column {:?}: {reason}", column.name))
     }
 
-    /// The place of a record whose geometry is a point, if it has one.
+    /// The position of a record whose geometry is a point, if it has one.
     fn point(&self, record: &RawRecord) -> Result<Option<Point>, String> {
         let Some(wkb) = record.geometry.convert(&self.geometry_reader)? else {
             return Ok(None);

@@ -14,24 +14,24 @@ pub struct JsonRecord {
     pub fields: Vec<(String, JsonValue)>,
     /// The geometry as little-endian ISO WKB.
     pub geometry: Option<Vec<u8>>,
-    /// Whether it says that it has none.
+    /// Whether the record states that it has no geometry.
     pub has_null_geometry: bool,
     /// The identifier that a feature carries beside its properties.
     pub id: Option<JsonValue>,
-    /// Names of members of a feature, or of a bare geometry, that GeoJSON does not define; their values are no
-    /// fields.
+    /// Names of members of a feature, or of a bare geometry, that GeoJSON does not define. They do
+    /// not become fields.
     pub foreign: Vec<String>,
 }
 
-/// Members of a feature that mean something.
+/// Members of a feature that GeoJSON defines.
 const FEATURE_MEMBERS: [&str; 6] = ["type", "geometry", "properties", "id", "bbox", "crs"];
-/// Members of a geometry that mean something.
+/// Members of a geometry that GeoJSON defines.
 const GEOMETRY_MEMBERS: [&str; 5] = ["type", "coordinates", "geometries", "bbox", "crs"];
 
 /// How records that belong to no file are read.
 #[derive(Debug, Clone, Default)]
 pub struct RecordOptions {
-    /// What their coordinates are.
+    /// The reference system of their coordinates.
     pub coordinates: CoordinateOptions,
     /// Texts that stand for null.
     pub nulls: Vec<String>,
@@ -56,11 +56,12 @@ impl RecordReader {
     /// Parses one object.
     /// - The properties of a GeoJSON feature become the fields.
     /// - A bare GeoJSON geometry has no fields.
-    /// - The members of any other object become the fields, except `geometry` where it is a GeoJSON geometry, its text
-    ///   or WKT.
+    /// - The members of any other object become the fields, except `geometry` where it is a GeoJSON
+    ///   geometry, its text or WKT.
     ///
     /// # Errors
-    /// The line is not one strict JSON object; the geometry is not valid, or in a system that cannot be converted.
+    /// When the line is not one strict JSON object, or the geometry is not valid or in a system
+    /// that cannot be converted.
     pub fn parse(&self, line: &str) -> Result<JsonRecord, JsonError> {
         let text = line.strip_prefix('\u{feff}').unwrap_or(line);
         let text = text.trim_start_matches('\u{1e}');
@@ -77,30 +78,30 @@ impl RecordReader {
         })
     }
 
-    /// The geometry that a member is: GeoJSON, or a text of WKT, EWKT, hexadecimal WKB or GeoJSON, as little-endian ISO
-    /// WKB; `None` for null and blank text.
+    /// The geometry in a member, as little-endian ISO WKB; `None` for null and blank text. The
+    /// member is GeoJSON, or a text of WKT, EWKT, hexadecimal WKB or GeoJSON.
     ///
     /// # Errors
-    /// When it is none, or in a system that cannot be converted.
+    /// When the value is no geometry, or in a system that cannot be converted.
     pub fn geometry(&self, member: &JsonValue) -> Result<Option<Vec<u8>>, String> {
         self.geometries.json(member.into())
     }
 
-    /// The place of a record that has two coordinates.
+    /// The position of a record with two coordinates.
     ///
     /// # Errors
-    /// When it is nowhere on the earth in their reference system.
+    /// When no place on the earth has these coordinates in their reference system.
     pub fn point(&self, x: f64, y: f64) -> Result<(f64, f64), String> {
         self.geometries.point(Point::new(x, y)).map(|point| (point.x, point.y))
     }
 
-    /// What was done to coordinates so far that their owner should know.
+    /// Notices on changes to the coordinates so far.
     pub fn notices(&self) -> Vec<String> {
         self.geometries.notices()
     }
 }
 
-/// Puts null in the place of members, and of a feature's properties, that are one of these texts.
+/// Replaces members, and a feature's properties, by null if their value is one of these texts.
 pub(super) fn replace_nulls(value: &mut JsonValue, nulls: &[String]) {
     let Some(members) = value.as_object_mut().filter(|_| !nulls.is_empty()) else {
         return;
@@ -118,7 +119,7 @@ pub(super) fn replace_nulls(value: &mut JsonValue, nulls: &[String]) {
 /// The geometry of a record before it is converted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RawGeometry {
-    /// The record does not speak of one.
+    /// The record does not mention one.
     Absent,
     /// It is null.
     Null,
@@ -151,12 +152,12 @@ fn other_names(members: &Map<String, JsonValue>, known: &[&str]) -> Vec<String> 
     members.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect()
 }
 
-/// Name of the field that the id of a feature becomes.
+/// Name of the field for the id of a feature.
 const ID_FIELD: &str = "id";
 
 impl RawRecord {
-    /// Makes the id of a feature a field, unless its property `id` says the same. Returns the field's name where that
-    /// property is another value.
+    /// Makes the id of a feature a field, unless its property `id` has the same value. Returns the
+    /// field's name if that property has another value.
     pub(crate) fn take_id(&mut self) -> Option<String> {
         let id = self.id.take()?;
         if self.fields.get(ID_FIELD) == Some(&id) {
@@ -177,7 +178,7 @@ impl RawRecord {
                 RawRecord::from_feature(members)
             }
             "FeatureCollection" if members.contains_key("features") => {
-                Err("a whole FeatureCollection is not a record; give its features one a line".to_string())
+                Err("a whole FeatureCollection is not a record; write its features one per line".to_string())
             }
             _ if is_geometry => Ok(RawRecord {
                 fields: Map::new(),

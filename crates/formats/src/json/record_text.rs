@@ -1,9 +1,9 @@
-//! Texts of records, still to be parsed.
+//! Texts of records that are not parsed yet.
 
-/// How long the text of one record may be.
+/// Most bytes of a record's text.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
 
-/// What to do where a file is no JSON at all, which its name says that it is.
+/// Advice for a file that is no JSON although its name says so.
 pub(super) const HINT_OF_NAME: &str =
     "if the file has another format, give it a name that says so, such as one in .csv";
 
@@ -19,7 +19,7 @@ pub(super) struct RecordText<'t> {
     pub bytes: &'t [u8],
 }
 
-/// Texts of records that follow one another.
+/// Texts of consecutive records.
 #[derive(Debug, Default)]
 pub(super) struct RecordTexts {
     bytes: Vec<u8>,
@@ -45,7 +45,7 @@ impl RecordTexts {
         self.places.len()
     }
 
-    /// How many bytes they take in memory.
+    /// Memory that they take.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.places[..])
     }

@@ -1,4 +1,4 @@
-//! Parsing one JSON value without leniency.
+//! Parses one JSON value strictly.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,9 +7,9 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number};
 use thiserror::Error;
 
-use crate::source::quoted;
+use crate::quoted::quoted;
 
-/// A JSON value; members keep their order.
+/// A JSON value. Members keep their order.
 pub type JsonValue = serde_json::Value;
 
 /// What kind of fault a JSON text has.
@@ -19,7 +19,7 @@ pub enum JsonErrorKind {
     Syntax,
     /// It ends inside a JSON value.
     Unfinished,
-    /// It is JSON, but not what is asked for here.
+    /// It is valid JSON, but not the expected content.
     Content,
 }
 
@@ -41,20 +41,20 @@ impl JsonError {
     }
 }
 
-/// Most values in one text. The largest record that a store takes, 16 MiB of coordinates, has about
-/// three million; in memory a value takes some dozens of times the two bytes that it may have as text.
+/// Most values in one text. The largest record of a store, 16 MiB of coordinates, has about three
+/// million. A value takes dozens of times its length as text, which may be two bytes.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
-/// How deep the parser lets arrays and objects be nested.
+/// How deep the parser allows arrays and objects to be nested.
 pub(super) const DEPTH_MAX: u32 = 127;
-/// A member counts as so many values, for its name.
+/// A member counts as this many values, for its name.
 const MEMBER_VALUES: usize = 4;
 
 /// Parses exactly one JSON value.
 ///
 /// # Errors
-/// Syntax errors, invalid UTF-8, lone surrogates, numbers beyond float64,
-/// nesting deeper than 127, duplicate member names, more than four million values, integers of more
-/// than 64 bits.
+/// When the text has a syntax error, invalid UTF-8, a lone surrogate, a number beyond float64,
+/// nesting deeper than 127, a duplicate member name, more than four million values, or an integer
+/// of more than 64 bits.
 pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     let text = std::str::from_utf8(text).map_err(|error| {
         let offset = error.valid_up_to();
@@ -72,7 +72,7 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     let value =
         StrictValue { left: &left }.deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     let error = match value {
-        // The text is JSON, so that what looks like a number is one.
+        // The text is valid JSON, so a run of digits outside of strings is a number.
         Ok(value) => return oversized_integer(text).map_or(Ok(value), |offset| Err(oversized(offset))),
         Err(error) => error,
     };
@@ -90,7 +90,7 @@ pub fn parse_strict(text: &[u8]) -> Result<JsonValue, JsonError> {
     Err(JsonError { kind, reason, offset: Some(offset) })
 }
 
-/// What the parser says of a number beyond float64.
+/// The parser's message for a number beyond float64.
 const OUT_OF_RANGE: &str = "number out of range";
 
 fn oversized(offset: usize) -> JsonError {
@@ -104,7 +104,7 @@ fn oversized(offset: usize) -> JsonError {
 const NO_ESCAPE: &str = "there is no such escape; in text, write a backslash as \\\\, and others as \\\", \\/, \\b, \\f, \\n, \
                          \\r, \\t or \\u with four hexadecimal digits";
 
-/// What the parser found wrong with a text, and where, in terms of the text.
+/// The parser's error and its position, in terms of the text.
 fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
     let message = without_position(&error.to_string());
     if let Some(offset) = cut_escape(text, error) {
@@ -128,7 +128,8 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
         }
         "expected value" | "expected ident" | "invalid number" => return no_value(),
         _ if error.is_eof() && is_word(text) => return no_value(),
-        // What follows a value without a blank or punctuation between is of the same word.
+        // A character right behind a value, without blank or punctuation between, belongs to the
+        // same word.
         "trailing characters" | "expected `,` or `]`" | "expected `,` or `}`" if start < offset && goes_beyond => {
             return no_value();
         }
@@ -136,20 +137,20 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
             "a member is missing before the comma; add one, or remove the comma".to_string()
         }
         "key must be a string" => {
-            return (format!("{} is no name of a member: put names into double quotes", quoted(word)), start);
+            return (format!("{} is not a member name; put names in double quotes", quoted(word)), start);
         }
         "trailing comma" => {
             let missing = if text.as_bytes().get(offset) == Some(&b'}') { "member" } else { "value" };
             format!("a {missing} is missing after the comma; add one, or remove the comma")
         }
         "trailing characters" => {
-            format!("there is more after the end of the JSON value, from {} on; remove it", quoted(here))
+            format!("there is text after the end of the JSON value, from {} on; remove it", quoted(here))
         }
         "expected `,` or `]`" => format!("a comma or the closing bracket is missing before {}", quoted(here)),
         "expected `,` or `}`" => format!("a comma or the closing brace is missing before {}", quoted(here)),
         "expected `:`" => format!("the colon after the name of a member is missing before {}", quoted(word)),
         "unexpected end of hex escape" | "lone leading surrogate in hex escape" => {
-            "the escape is half of a surrogate pair, of which the other half is missing; write both, or the character \
+            "the escape is half of a surrogate pair, and the other half is missing; write both, or the character \
              itself"
                 .to_string()
         }
@@ -162,7 +163,10 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
             "the number is out of range: float64 reaches to about 1.8e308; write it as a string".to_string()
         }
         "recursion limit exceeded" => {
-            format!("arrays and objects are nested more than {DEPTH_MAX} deep; write the value with fewer of them")
+            format!(
+                "arrays and objects are nested more than {DEPTH_MAX} levels deep; write the value with fewer \
+                levels"
+            )
         }
         _ if text.trim_ascii().is_empty() => "there is no JSON value".to_string(),
         _ if error.is_eof() => "the text ends inside a JSON value: it is cut short".to_string(),
@@ -171,7 +175,8 @@ fn explained(text: &str, error: &serde_json::Error) -> (String, usize) {
     (reason, offset)
 }
 
-/// What stands at a place between blanks and punctuation, which may begin before it, or the punctuation itself.
+/// The word around a position: the characters between blanks and punctuation. At punctuation, that
+/// character.
 fn word_at(text: &str, offset: usize) -> (usize, &str) {
     let is_end = |character: char| character.is_ascii_whitespace() || ",:{}[]\"".contains(character);
     let offset = text.floor_char_boundary(offset);
@@ -183,13 +188,13 @@ fn word_at(text: &str, offset: usize) -> (usize, &str) {
     }
 }
 
-/// A text up to the end of what stands at a place.
+/// A text up to the end of the word at a position.
 fn up_to_word(text: &str, offset: usize) -> &str {
     let (start, word) = word_at(text, offset);
     &text[..start + word.len()]
 }
 
-/// Whether the parser has missed something at the end of a text that would not make it whole.
+/// Whether the end of a text lacks something that would not complete it.
 fn ends_by_itself(text: &str, error: &serde_json::Error) -> bool {
     is_word(text) || cut_escape(text, error).is_some()
 }
@@ -200,8 +205,8 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.starts_with(['[', '{', '"'])
 }
 
-/// Where an escape `\u` has fewer than four digits before the closing quotes, of which the parser says that the text ends where that is
-/// near.
+/// The position of an escape `\u` that has fewer than four digits before the closing quote. Near
+/// the end of a text, the parser reports it as the end of the text.
 fn cut_escape(text: &str, error: &serde_json::Error) -> Option<usize> {
     let at = text.rfind("\\u").filter(|_| error.is_eof())?;
     let backslashes = text[..=at].bytes().rev().take_while(|byte| *byte == b'\\').count();
@@ -219,15 +224,15 @@ pub(super) fn has_oversized_integer(text: &str) -> bool {
     oversized_integer(text).is_some()
 }
 
-/// Where an integer literal stands that neither `i64` nor `u64` holds, which the parser would round to
-/// a float without a word.
+/// The position of an integer literal that neither `i64` nor `u64` holds. The parser would round it
+/// to a float silently.
 fn oversized_integer(text: &str) -> Option<usize> {
     /// Integers of fewer digits fit.
     const DIGITS_MIN: usize = 19;
     let bytes = text.as_bytes();
     let is_digit = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_digit);
     let mut strings = Strings::default();
-    // A run of so many digits has one at a multiple of their number.
+    // A run of n digits has a digit at a multiple of n, so a probe of every n-th byte finds it.
     let mut probe = DIGITS_MIN - 1;
     while probe < bytes.len() {
         if !is_digit(probe) {
@@ -253,7 +258,7 @@ fn oversized_integer(text: &str) -> Option<usize> {
     None
 }
 
-/// Tells what lies inside strings, of places that ascend.
+/// Tells whether positions, in ascending order, lie inside strings.
 #[derive(Default)]
 struct Strings {
     seen: usize,
@@ -284,7 +289,8 @@ fn without_position(message: &str) -> String {
     }
 }
 
-/// Where the parser found an error: a line end that is one counts as the beginning of the line behind.
+/// The position of the parser's error. An invalid line end counts as the beginning of the next
+/// line.
 fn offset_of(text: &str, error: &serde_json::Error) -> usize {
     if error.is_eof() {
         return text.len();
@@ -293,10 +299,10 @@ fn offset_of(text: &str, error: &serde_json::Error) -> usize {
     (line_start + error.column()).saturating_sub(1).min(text.len())
 }
 
-/// Builds a value and refuses duplicate member names, and too many values, on the way.
+/// Builds a value. Refuses duplicate member names and too many values on the way.
 #[derive(Clone, Copy)]
 struct StrictValue<'c> {
-    /// How many more values are taken.
+    /// How many more values are allowed.
     left: &'c Cell<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! What the records of a file tell of its columns.
+//! The first pass over a file of records: what the records tell of its columns.
 
 use super::flat::{FlatMembers, Names};
 use super::foreign::ForeignMembers;
@@ -8,26 +8,26 @@ use crate::error::{FormatError, Location};
 use crate::input::Input;
 use crate::types::Observed;
 
-/// How many different member names the records of a file may have.
+/// Most different member names in the records of a file.
 const COLUMNS_MAX: usize = 10_000;
 
-/// How long such a name may be, as no column has a longer one.
+/// Most bytes of a member name, the same as of a column name.
 const NAME_BYTES_MAX: usize = 255;
 
-/// What the first pass learns.
+/// The result of the first pass.
 #[derive(Default)]
 pub(super) struct Survey {
     pub names: Names,
     pub observed: Vec<Observed>,
-    /// What the id of a feature became whose property of that name is another.
+    /// The field name for feature ids that differ from their property `id`.
     pub other_id: Option<String>,
     pub has_geometry: bool,
-    /// Of those without a place: whether a record says that it has none.
+    /// Whether a record states that it has no geometry.
     pub has_null_geometry: bool,
     pub foreign: ForeignMembers,
     pub row_count: u64,
     pub good_count: u64,
-    /// The first record that cannot be used: its line, why, and whether it begins as JSON does.
+    /// The first record that cannot be used: its line, the reason, and whether it begins like JSON.
     pub first_refused: Option<(u64, String, bool)>,
 }
 
@@ -36,8 +36,9 @@ impl Survey {
     pub(super) fn of(parser: &Parser, piece: &TextPiece) -> Result<Survey, FormatError> {
         let is_flat = parser.is_flat();
         let mut survey = Survey { row_count: piece.len() as u64, ..Survey::default() };
+        let mut members = FlatMembers::default();
         for row in piece.rows() {
-            if is_flat && survey.take_flat(&row) {
+            if is_flat && survey.take_flat(&row, &mut members) {
                 continue;
             }
             match parser.parse(&row)? {
@@ -90,15 +91,13 @@ impl Survey {
         Ok(())
     }
 
-    /// Takes a record of scalars in columns that are known; false if it is none.
-    fn take_flat(&mut self, row: &Row<'_>) -> bool {
-        let Some(members) = FlatMembers::read(row.text.bytes, &self.names) else {
+    /// Observes a record of scalars with known columns; false if the record is not of this kind.
+    fn take_flat<'t>(&mut self, row: &Row<'t>, members: &mut FlatMembers<'t>) -> bool {
+        if !members.read(row.text.bytes, &self.names) {
             return false;
-        };
-        for (observed, value) in self.observed.iter_mut().zip(&members.values) {
-            if let Some(value) = value {
-                observed.json(row.number, value.as_ref());
-            }
+        }
+        for (column, value) in members.iter() {
+            self.observed[column].json(row.number, value);
         }
         self.good_count += 1;
         true
@@ -119,7 +118,10 @@ impl Survey {
             return Err(FormatError::refused(
                 &input.path,
                 place,
-                format!("a member's name {start:?}… has {} bytes; a column's has {NAME_BYTES_MAX} at most", name.len()),
+                format!(
+                    "the member name {start:?}… has {} bytes; a column name has at most {NAME_BYTES_MAX}",
+                    name.len()
+                ),
                 "use shorter names",
             ));
         }

@@ -11,7 +11,7 @@ use crate::crs::DeclaredCrs;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::input::Input;
-use crate::pieces::{PieceSize, PieceSource};
+use crate::pieces::{Extent, PieceSize, PieceSource};
 use crate::source::ReadOptions;
 
 /// The records of a file, from its start.
@@ -48,7 +48,7 @@ impl Records {
 pub(super) struct TextPiece {
     texts: RecordTexts,
     first_row: u64,
-    /// Whether more lines follow the last record, each of which would be another record.
+    /// Whether more lines follow the last record, each of them another record.
     is_followed: bool,
 }
 
@@ -104,8 +104,9 @@ impl PieceSource for TextSource {
         Ok(Some(TextPiece { texts, first_row, is_followed }))
     }
 
-    fn extent(piece: &TextPiece) -> (usize, usize) {
-        (piece.texts.size_bytes(), piece.len())
+    fn extent(piece: &TextPiece) -> Extent {
+        let tree_bytes = piece.texts.iter().map(|text| text.bytes.len()).max().unwrap_or(0);
+        Extent { bytes: piece.texts.size_bytes(), rows: piece.len(), tree_bytes }
     }
 }
 
@@ -114,7 +115,7 @@ pub(super) struct Parser {
     pub input: Input,
     pub format: Format,
     pub options: ReadOptions,
-    /// What to do about a file with values of several lines, once that was asked.
+    /// Advice for a file with values of several lines, computed once.
     advice: OnceLock<&'static str>,
 }
 
@@ -123,18 +124,18 @@ impl Parser {
         Arc::new(Parser { input, format, options: options.clone(), advice: OnceLock::new() })
     }
 
-    /// Whether records need not have a geometry beside their fields.
+    /// Whether records may lack a separate geometry.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.format, Format::Ndjson | Format::JsonArray)
     }
 
-    /// Whether records of scalars are nothing but their members.
+    /// Whether records of scalars consist of their members alone.
     pub(super) fn is_flat(&self) -> bool {
         self.is_plain() && self.options.nulls.is_empty() && !self.options.settles_members()
     }
 
-    /// A record's text as a value. Bad syntax inside a document is damage to
-    /// the document; between lines it spoils only its own record.
+    /// A record's text as a value. Bad syntax inside a document is damage to the document; in a
+    /// line it spoils only that record.
     pub(super) fn parse(&self, row: &Row<'_>) -> Result<Result<RawRecord, String>, FormatError> {
         let text = &row.text;
         let is_document = matches!(self.format, Format::GeoJson | Format::JsonArray);
@@ -160,7 +161,7 @@ impl Parser {
         }))
     }
 
-    /// What is wrong with a text that ends inside a value where another line follows.
+    /// The error about a text that ends inside a value although another line follows.
     fn value_of_lines(&self) -> Result<String, FormatError> {
         let advice = match self.advice.get() {
             Some(advice) => advice,
@@ -169,6 +170,6 @@ impl Parser {
                 || advice
             }),
         };
-        Ok(format!("the line ends inside a JSON value, which is cut short or goes on in the next line; {advice}"))
+        Ok(format!("the line ends inside a JSON value, which is cut short or continues on the next line; {advice}"))
     }
 }

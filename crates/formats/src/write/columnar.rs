@@ -16,8 +16,8 @@ use super::error::WriteError;
 use super::output::{Failure, GeometryIndex, Output, Sink};
 use super::{WriteOptions, Writer};
 
-/// What a column of a row group has at least, however little memory there is: the footer, which is kept until the end,
-/// has some hundreds of bytes of each.
+/// Least buffer of a column in a row group, however little memory there is. Each row group adds
+/// some hundreds of bytes per column to the footer, which is in memory until the end.
 const COLUMN_BYTES_MIN: usize = 16 << 10;
 
 /// The schema with the geometry column marked as GeoArrow WKB.
@@ -97,8 +97,8 @@ impl<'a> ParquetWriter<'a> {
         ParquetWriter { sink: Some(sink), options, open: None }
     }
 
-    /// The `geo` metadata of GeoParquet 1.1. Without a `crs` the geometry is in
-    /// longitude and latitude; a null one says that it is not known.
+    /// The `geo` metadata of GeoParquet 1.1. A missing `crs` means longitude and latitude; a null
+    /// `crs` means that it is unknown.
     fn geo_metadata(&self, schema: &Schema) -> Option<String> {
         let GeometryIndex::Column(index) = GeometryIndex::find_if_selected(schema, &self.options.geometry) else {
             return None;

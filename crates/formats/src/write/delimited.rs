@@ -1,7 +1,9 @@
-//! Comma-separated values (RFC 4180). Null is an empty field, empty text a
-//! quoted one; floats are the shortest text that reads back the same, and keep
-//! a decimal point; geometries are WKT, UUIDs text, other binary values base64. NUL characters, which
-//! few programs read in such files and the reader here refuses, are refused.
+//! Comma-separated values (RFC 4180).
+//!
+//! - Null is an empty field, empty text a quoted one.
+//! - Floats are the shortest text that reads back the same, with a decimal point.
+//! - Geometries are WKT, UUIDs text, other binary values base64.
+//! - NUL characters are refused: few programs read them, and neither does the reader of this crate.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -99,7 +101,7 @@ impl Writer for CsvWriter<'_> {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
         let geometry = self.geometry.ok_or(WriteError::NotBegun)?;
-        // A line without any character would be taken for a blank line.
+        // A line without any character would be read as a blank line.
         let is_single = batch.num_columns() == 1;
         for row in 0..batch.num_rows() {
             for column in 0..batch.num_columns() {

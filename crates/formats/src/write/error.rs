@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The output refused bytes; a closed pipe is kind `BrokenPipe`.
+    /// The output refused bytes. For a closed pipe, the error has the kind `BrokenPipe`.
     #[error("cannot write the output: {0}")]
     Io(#[from] io::Error),
     /// A value cannot be written in this format.
@@ -25,8 +25,8 @@ pub enum WriteError {
     /// The encoder refused the data.
     #[error("cannot encode the output: {0}")]
     Encode(String),
-    /// The schema lacks what the options name.
-    #[error("the result has no column {0:?}; choose it, or another output format")]
+    /// The schema lacks a column that the options name.
+    #[error("the result has no column {0:?}; select it, or choose another output format")]
     MissingColumn(String),
     /// `write` or `finish` before `begin`.
     #[error("the output has not been begun")]
@@ -34,7 +34,7 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Whether the reader of the output has gone away, which is no failure.
+    /// Whether the reader of the output has closed it, which is no failure.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, WriteError::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

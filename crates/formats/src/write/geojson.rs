@@ -1,4 +1,4 @@
-//! A FeatureCollection, one feature a line.
+//! A FeatureCollection, one feature per line.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -52,7 +52,7 @@ impl Writer for GeoJsonWriter<'_> {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
         if let Some((GeometryIndex::Column(geometry), _)) = self.columns {
-            self.measures.look(batch.column(geometry));
+            self.measures.check(batch.column(geometry));
         }
         for row in 0..batch.num_rows() {
             let (geometry, members) = self.columns.as_ref().ok_or(WriteError::NotBegun)?;

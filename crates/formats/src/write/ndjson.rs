@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! One JSON object per line.
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -8,7 +8,7 @@ use super::output::{DroppedMeasures, GeometryIndex, Sink};
 use super::row_json::RowMembers;
 use super::{WriteOptions, Writer};
 
-/// After how many bytes the buffer is handed to the output.
+/// Bytes after which the buffer is written to the output.
 pub(crate) const BUFFER_BYTES: usize = 1 << 16;
 
 pub(crate) struct NdjsonWriter<'a> {
@@ -52,7 +52,7 @@ impl Writer for NdjsonWriter<'_> {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<(), WriteError> {
         if let Some(geometry) = self.geometry {
-            self.measures.look(batch.column(geometry));
+            self.measures.check(batch.column(geometry));
         }
         for row in 0..batch.num_rows() {
             let members = self.members.as_ref().ok_or(WriteError::NotBegun)?;

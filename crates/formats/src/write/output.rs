@@ -1,5 +1,5 @@
-//! What the writers share: an output that remembers how it failed, and finding
-//! the geometry of a schema.
+//! Shared by the writers: an output that remembers how it failed, and the search for the geometry
+//! of a schema.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +13,12 @@ use terrane_literal::{UuidBytes, is_uuid, uuid_at};
 
 use super::error::WriteError;
 use crate::geometry::{geojson_of, has_measures};
-use crate::source::GeometryColumns;
+use crate::guess::GeometryColumns;
 
 /// The sink of all writers.
 pub(crate) type Sink<'a> = Box<dyn Write + Send + 'a>;
 
-/// An output whose first failure can be asked for after an encoder has
-/// turned it into an error of its own.
+/// An output that keeps its first failure, for encoders that replace it by an error of their own.
 pub(crate) struct Output<'a> {
     sink: Sink<'a>,
     failure: Failure,
@@ -98,7 +97,7 @@ impl GeometryIndex {
         })
     }
 
-    /// As `find`, but columns that were not selected are no fault.
+    /// Like `find`, but a column that was not selected is no error.
     pub(crate) fn find_if_selected(schema: &Schema, geometry: &GeometryColumns) -> GeometryIndex {
         GeometryIndex::find(schema, geometry).unwrap_or_default()
     }
@@ -127,13 +126,13 @@ impl GeometryIndex {
     }
 }
 
-/// Whether a column is marked as one of geometries, of which the rows of a join have several.
+/// Whether a column is marked as one of geometries. Rows of a join have several.
 pub(crate) fn holds_wkb(field: &Field) -> bool {
     let extension = field.metadata().get("ARROW:extension:name");
     *field.data_type() == DataType::Binary && extension.is_some_and(|name| name == "geoarrow.wkb")
 }
 
-/// The UUID of a row that is not null, if its column is marked as one of UUIDs.
+/// The UUID of a row that is not null, if the column is marked as one of UUIDs.
 pub(crate) fn uuid_of(array: &ArrayRef, field: &Field, row: usize) -> Option<UuidBytes> {
     let array = array.as_fixed_size_binary_opt().filter(|_| is_uuid(field))?;
     uuid_at(array, row)
@@ -147,18 +146,18 @@ pub(crate) fn geometry_json(array: &ArrayRef, row: usize, name: &str) -> Result<
     }
 }
 
-/// Whether geometries had measures, which GeoJSON has no place for.
+/// Whether geometries had measures (M), which GeoJSON does not have.
 #[derive(Debug, Default)]
 pub(crate) struct DroppedMeasures(bool);
 
 impl DroppedMeasures {
-    /// Looks at a column of WKB, until measures have been seen.
-    pub(crate) fn look(&mut self, array: &ArrayRef) {
+    /// Checks a column of WKB, unless measures have been seen already.
+    pub(crate) fn check(&mut self, array: &ArrayRef) {
         self.0 = self.0 || (0..array.len()).any(|row| wkb_of(array, row).is_some_and(has_measures));
     }
 
     pub(crate) fn notice(&self) -> Option<&'static str> {
-        self.0.then_some("the measures (M) of geometries are left out, as GeoJSON has no place for them")
+        self.0.then_some("the measures (M) of geometries are left out, since GeoJSON cannot store them")
     }
 }
 

@@ -16,15 +16,15 @@ use crate::arrow_json::json_of;
 /// Name of the member that holds a geometry.
 const GEOMETRY_MEMBER: &str = "geometry";
 
-/// The members that a row is written with.
+/// The members of a row's object.
 pub(crate) struct RowMembers {
     /// Column number, its name as a JSON key with the colon, whether it holds WKB.
     columns: Vec<(usize, Vec<u8>, bool)>,
 }
 
 impl RowMembers {
-    /// All columns but `left_out`; `geometry` is written as GeoJSON under that name, which readers look
-    /// for, unless another column has it.
+    /// All columns except `left_out`. `geometry` is written as GeoJSON under that name, which
+    /// readers look for, unless another column has it.
     pub(crate) fn new(schema: &Schema, left_out: &[usize], geometry: Option<usize>) -> RowMembers {
         let columns = (0..schema.fields().len())
             .filter(|index| !left_out.contains(index))
@@ -75,7 +75,7 @@ fn write_value(buffer: &mut Vec<u8>, array: &ArrayRef, field: &Field, row: usize
     }
     match array.data_type() {
         DataType::Int64 => write!(buffer, "{}", array.as_primitive::<Int64Type>().value(row))?,
-        // What JSON has no number for becomes null.
+        // Numbers that JSON does not have become null.
         DataType::Float32 => match array.as_primitive::<Float32Type>().value(row) {
             value if value.is_finite() => write!(buffer, "{value:?}")?,
             _ => buffer.extend_from_slice(b"null"),

@@ -1,5 +1,5 @@
-//! Aligned columns for a terminal. Widths are taken from the first rows;
-//! longer values are cut, and control characters are shown escaped.
+//! Aligned columns for a terminal. The first rows decide the widths. Longer values are cut, and
+//! control characters are escaped.
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
@@ -9,7 +9,7 @@ use super::error::WriteError;
 use super::output::{GeometryIndex, Sink};
 use super::{WriteOptions, Writer};
 
-/// How many rows decide the widths.
+/// Number of rows that decide the widths.
 const SAMPLE_ROWS: usize = 1000;
 
 pub(crate) struct TableWriter<'a> {

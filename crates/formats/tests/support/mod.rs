@@ -1,4 +1,4 @@
-//! What the tests share: files with given content, and reading them whole.
+//! Shared by the tests: files with given content, and reading them to the end.
 
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
@@ -16,7 +16,7 @@ use terrane_formats::{
     RecordReader, RejectedRow, Source, WriteOptions, open, writer,
 };
 
-/// A file that is removed with the value.
+/// A file that is removed when the value is dropped.
 pub struct TestFile {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -91,7 +91,7 @@ pub fn wkt(whole: &Whole) -> Vec<Option<String>> {
     geometries.map(|wkb| wkb.map(|wkb| terrane_space::geometry::to_wkt(wkb).expect("WKB"))).collect()
 }
 
-/// What a writer makes of the batches.
+/// The output of a writer for the batches.
 pub fn written(format: OutputFormat, batches: &[RecordBatch], geometry: GeometryColumns) -> Vec<u8> {
     let mut bytes = Vec::new();
     let options = WriteOptions { geometry, ..WriteOptions::default() };

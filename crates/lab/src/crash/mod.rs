@@ -58,7 +58,7 @@ pub struct Options {
     /// Leave out each flush and fence in turn, and tell what catches it.
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
-    /// Try every small case in place of random ones: of fbr, in the configurations of 4 entries a node on adr; of pmwcas, every cut
+    /// Try every small case in place of random ones: of trees, in the configurations of 4 entries a node on adr; of pmwcas, every cut
     /// of ten histories, with all of its images, or 2048 and 200 drawn ones if there are more; of a page cache, 4 drawn ones.
     #[arg(long)]
     pub exhaustive: bool,

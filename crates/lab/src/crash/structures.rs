@@ -5,13 +5,16 @@ use std::collections::BTreeSet;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject, Tally};
 use terrane_pmem::pmwcas;
-use terrane_pmtree::explored as fbr;
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Recoveries, small_trees};
 
 /// Names, and what they stand for.
-pub const ALL: [(&str, &str); 2] = [
-    ("fbr", "the FBR-tree, and the R-tree that logs whole nodes: insertions and deletions that split and merge nodes"),
-    ("pmwcas", "persistent multi-word compare-and-swap, and the blocks that its words link"),
+pub const ALL: [(&str, &str); 3] = [
+    (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
+    (Logged::NAME, "the R-tree that logs whole nodes, with which the FBR-tree is compared: the same"),
+    (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
+
+const OF_WORDS: &str = "pmwcas";
 
 /// A structure in its configurations.
 pub trait Structure: Subject + Sized {
@@ -40,39 +43,40 @@ pub trait Visitor {
 /// Visits the structure of a name, if there is one.
 pub fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
     match name {
-        fbr::Explored::NAME => Some(visitor.visit::<fbr::Explored>()),
-        pmwcas::explored::Explored::NAME => Some(visitor.visit::<pmwcas::explored::Explored>()),
+        Fbr::NAME => Some(visitor.visit::<Explored<Fbr>>()),
+        Logged::NAME => Some(visitor.visit::<Explored<Logged>>()),
+        OF_WORDS => Some(visitor.visit::<pmwcas::explored::Explored>()),
         _ => None,
     }
 }
 
-impl Structure for fbr::Explored {
-    const NAME: &'static str = "fbr";
+impl<T: ExploredTree> Structure for Explored<T> {
+    const NAME: &'static str = T::NAME;
 
     fn configurations() -> Vec<Self> {
-        Self::configurations()
+        T::configurations()
     }
 
     /// What other media leave is among what this one leaves.
     fn has_small_cases(&self) -> bool {
-        self.options().fan_out < 10 && self.domain() == PersistenceDomain::Adr
+        self.tree.has_small_nodes() && self.domain() == PersistenceDomain::Adr
     }
 
     fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
-        let recoveries = if in_recoveries { fbr::Recoveries::Cut } else { fbr::Recoveries::Whole };
-        let found = fbr::small_trees(self, part, recoveries)?;
+        let recoveries = if in_recoveries { Recoveries::Cut } else { Recoveries::Whole };
+        let found = small_trees(self, part, recoveries)?;
         let (histories, tried, trees) = (found.histories, found.trees_tried, found.trees);
         let cut = if in_recoveries { ", cut in every recovery as well" } else { "" };
         let what = format!(
             "all {histories} histories of two operations on {tried} of {trees} trees{cut}; those that look something up first or \
-             last are not cut, as it changes nothing"
+             last are cut where that changes something"
         );
         Ok((found.tally, what))
     }
 }
 
 impl Structure for pmwcas::explored::Explored {
-    const NAME: &'static str = "pmwcas";
+    const NAME: &'static str = OF_WORDS;
 
     fn configurations() -> Vec<Self> {
         Self::configurations()

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
-use terrane_pmtree::{FbrTree, LeafForm, Options, PersistenceDomain, Rect, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
+use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use crate::system::{Reader, Role, System, Visitor};
@@ -72,7 +73,7 @@ impl Reader for Tree {
     }
 
     fn nearest(&self, from: Location, k: usize, visit: &mut Visitor<'_>) -> Result<()> {
-        for (_, _, payload) in self.tree.nearest(&[from.x, from.y], k, SearchMode::Validated)? {
+        for (_, _, payload) in self.tree.nearest(&[from.x, from.y], k, SearchMode::Validated, |_, _| true)? {
             visit(payload as i64);
         }
         Ok(())

@@ -4,7 +4,7 @@ mod fbr;
 mod terrane;
 
 use anyhow::{Result, bail};
-use terrane_pmtree::LeafForm;
+use terrane_pmtree::fbr::LeafForm;
 
 use crate::system::System;
 

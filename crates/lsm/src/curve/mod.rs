@@ -1,15 +1,16 @@
-//! The curve-keyed kinds of spatial indexes (the LSM paper, sections 4.2 and 5.2): where along a curve an
-//! object is filed, and which places a search of a window has to look at.
+//! The curve-keyed kinds of spatial indexes (the LSM paper, sections 4.2 and 5.2): the positions on
+//! a curve under which an object is stored, and the positions that a window search examines.
 //!
-//! | kind | filed under | places of a window |
-//! |---|---|---|
-//! | `dhb` | Hilbert value of the point, computed where it is needed | found on the fly: the next value in the window |
-//! | `dhvb` | the same, stored with every entry | the same |
-//! | `shb` | number of the lowest-level cell of a point; of each cell of a rectangle's cover | ranges of numbers, computed before any page is read |
-//! | `sif` | token of the point's cell at every level | tokens of the cells that cover the window |
+//! - `dhb`: under the Hilbert value of the point, computed when needed. A window search computes
+//!   the next value in the window on the fly.
+//! - `dhvb`: the same, with the value stored in every entry.
+//! - `shb`: under the number of the lowest-level cell of a point, or of each cell of a rectangle's
+//!   cover. A window search uses ranges of numbers, computed before any page is read.
+//! - `sif`: under the token of the point's cell at every level. A window search uses the tokens of
+//!   the cells that cover the window.
 //!
-//! An object of several entries is reported by one of them. Which one follows from the object and the window
-//! alone, so that nothing has to be remembered ([`Curve::reports`]).
+//! An object with several entries is reported by one of them. The object and the window alone
+//! determine which one, so a search need not remember anything ([`Curve::reports`]).
 //!
 //! Nothing here does I/O or keeps state.
 
@@ -24,17 +25,17 @@ use crate::{Error, Result};
 pub use options::{CurveOptions, Density, GridOptions, Levels};
 pub use probe::Probe;
 
-/// Most ranges of cell numbers, before the cells above them, that a search of a window looks up. More fit the
-/// window better, and cost a look-up each.
+/// Most ranges of cell numbers, before the cells above them, in a window search. More ranges fit
+/// the window better, and cost a descent each.
 const RANGES_MAX: usize = 32;
 
-/// Most tokens that a search of a window looks up, unless it meets more cells of the coarsest level.
+/// Most tokens in a window search, unless the window meets more cells of the coarsest level.
 const TOKENS_MAX: usize = 256;
 
 /// Positions of one object.
 pub type Positions = SmallVec<[u64; 8]>;
 
-/// A kind with its options, made ready.
+/// A kind with its options, ready for use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     filing: Filing,
@@ -48,14 +49,16 @@ enum Filing {
     Tokens { grid: Grid },
 }
 
-/// Which entry of an object stands for it in a search of one window, where they are found by their boxes alone.
+/// Which entry of an object represents it in a window search that finds entries by their boxes
+/// alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Representative {
-    /// Objects have one entry each.
+    /// Every object has one entry.
     Only,
-    /// The entry of the cell that holds the lower left corner of what the object and the window share.
+    /// The entry of the cell that holds the lower left corner of the intersection of object and
+    /// window.
     OfCell(Grid),
-    /// The entry whose position is at least this.
+    /// The first entry whose position is at least this.
     From(u64),
 }
 
@@ -63,7 +66,8 @@ impl Curve {
     /// Prepares a kind for `points`, or for rectangles of any size.
     ///
     /// # Errors
-    /// What the kind cannot hold, and a grid that is not possible: with the reason, and what to do.
+    /// When the kind cannot hold such objects, or the grid is not possible. The error tells the
+    /// reason and the remedy.
     pub fn new(options: &CurveOptions, system: CoordinateSystem, points: bool) -> Result<Self> {
         options.check(system, points)?;
         let filing = match options {
@@ -92,7 +96,7 @@ impl Curve {
         self.points
     }
 
-    /// Whether entries carry their positions. A position of `dhb` follows from the coordinates.
+    /// Whether entries store their positions. A position of `dhb` is computed from the coordinates.
     pub fn stores_positions(&self) -> bool {
         !matches!(self.filing, Filing::Hilbert { stored: false, .. })
     }
@@ -106,7 +110,8 @@ impl Curve {
         }
     }
 
-    /// The positions under which an object is filed, ascending. It must be a point where the kind has points.
+    /// The positions under which an object is stored, ascending. The object must be a point if the
+    /// kind holds points only.
     ///
     /// They are part of the file format: anti-matter finds the entries that it deletes by them.
     pub fn positions(&self, rect: &Rect) -> Positions {
@@ -122,7 +127,7 @@ impl Curve {
         }
     }
 
-    /// The position of an entry that does not carry it.
+    /// The position of an entry that does not store it.
     #[inline]
     pub fn computed_position(&self, rect: &Rect) -> u64 {
         match &self.filing {
@@ -131,7 +136,7 @@ impl Curve {
         }
     }
 
-    /// The positions that a search of a window, which is not empty, has to look at.
+    /// The positions that a search of a window examines. The window must not be empty.
     pub fn probe(&self, window: &Rect) -> Probe {
         match &self.filing {
             Filing::Hilbert { system, .. } => Probe::Window(hilbert::grid_rect(*system, *window)),
@@ -143,13 +148,13 @@ impl Curve {
         }
     }
 
-    /// Whether the entry at `position` is the one that stands for its object, which meets the window, in the
-    /// search with this probe. Of a kind whose objects have several entries, exactly one of them is.
+    /// Whether the entry at `position` represents its object in the search with this probe. The
+    /// object must meet the window. If its kind allows several entries, exactly one of them does.
     ///
-    /// Of the cells of a rectangle's cover, one holds the lower left corner of what rectangle and window share
-    /// (Dittrich and Seeger, "Data redundancy and duplicate detection in spatial join processing", ICDE 2000),
-    /// and a probe leads there. Of a point's cells, one is among the cells that cover the window, as these do
-    /// not overlap.
+    /// Of the cells that cover a rectangle, one holds the lower left corner of the intersection of
+    /// rectangle and window, and a probe leads there (Dittrich and Seeger, "Data redundancy and
+    /// duplicate detection in spatial join processing", ICDE 2000). Of a point's cells, exactly one
+    /// is among the cells that cover the window, as these do not overlap.
     #[inline]
     pub fn reports(&self, position: u64, rect: &Rect, window: &Rect, probe: &Probe) -> bool {
         match &self.filing {
@@ -159,7 +164,8 @@ impl Curve {
         }
     }
 
-    /// Whether all entries at a position stand for their objects, as far as it takes no look at them to see.
+    /// Whether all entries at a position represent their objects, as far as that is known without
+    /// reading them.
     #[inline]
     pub fn reports_all(&self, position: u64, probe: &Probe) -> bool {
         match &self.filing {
@@ -169,7 +175,7 @@ impl Curve {
         }
     }
 
-    /// How one entry of each object is told from the others where a search goes by boxes alone.
+    /// The rule by which searches that use boxes alone report each object once.
     pub fn representative(&self) -> Representative {
         match &self.filing {
             Filing::Cells { grid, .. } if !self.points => Representative::OfCell(*grid),
@@ -179,7 +185,8 @@ impl Curve {
     }
 }
 
-/// Whether the cell with this number holds the lower left corner of what a rectangle and a window share.
+/// Whether the cell with this number holds the lower left corner of the intersection of a rectangle
+/// and a window.
 #[inline]
 pub(crate) fn holds_reference(grid: &Grid, position: u64, rect: &Rect, window: &Rect) -> bool {
     let corner = Point::new(rect.x0.max(window.x0), rect.y0.max(window.y0));

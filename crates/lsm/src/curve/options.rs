@@ -1,4 +1,4 @@
-//! Options of the curve-keyed kinds, as catalogs keep them.
+//! Options of the curve-keyed kinds, as stored in catalogs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,16 +10,17 @@ use terrane_space::{CoordinateSystem, Rect};
 use super::refused;
 use crate::{Error, Result};
 
-/// Any rectangle that is not larger than a cell meets at most four, so none needs more entries than this.
+/// A rectangle no larger than a cell meets at most four cells, so it needs no more entries than
+/// this.
 const CELLS_PER_OBJECT: u32 = 4;
 
-/// The most that may be asked for.
+/// The largest permitted value.
 const CELLS_PER_OBJECT_MAX: u32 = 1 << 10;
 
-/// Levels of a grid in which a point lies in a cell of two metres by one (section 4.3.1).
+/// Levels of a grid whose smallest cells are two metres by one (section 4.3.1).
 const LEVELS_OF_POINTS: [Density; 6] = [Density::High; 6];
 
-/// The setting that served rectangles best (section 5.3.2).
+/// The setting that was best for rectangles (section 5.3.2).
 const LEVELS_OF_RECTANGLES: [Density; 6] =
     [Density::Low, Density::Low, Density::Low, Density::Low, Density::High, Density::Medium];
 
@@ -51,12 +52,12 @@ pub enum CurveOptions {
 pub struct GridOptions {
     /// Its levels, the coarsest first.
     pub levels: Levels,
-    /// x0, y0, x1, y1 of what the cells divide, in planar datasets; `lonlat` has the whole world. Objects
-    /// beyond it are found as well, but belong to the outermost cells.
+    /// x0, y0, x1, y1 of the area that the cells divide, in planar datasets; `lonlat` divides the
+    /// whole world. Objects outside are found too, but belong to the outermost cells.
     pub domain: Option<[f64; 4]>,
 }
 
-/// Into how many cells one level divides a cell of the level above (section 5.3.2).
+/// The number of cells into which a level divides a cell of the level above (section 5.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Density {
     /// 4 by 4, written `l`.
@@ -85,7 +86,7 @@ impl Density {
     }
 }
 
-/// The levels of a grid, written as the paper does: `l,l,l,l,h,m`.
+/// The levels of a grid, written as in the paper: `l,l,l,l,h,m`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Levels(pub Vec<Density>);
@@ -140,7 +141,8 @@ impl GridOptions {
     /// The grid.
     ///
     /// # Errors
-    /// A domain that is missing, needless or without extent; more levels than cells can be numbered in.
+    /// When a domain is missing, superfluous or without extent, or there are more levels than cell
+    /// numbers allow.
     pub fn grid(&self, system: CoordinateSystem) -> Result<Grid> {
         let domain = match (system, self.domain) {
             (CoordinateSystem::LonLat, None) => Rect::new(-180.0, -90.0, 180.0, 90.0),
@@ -150,7 +152,8 @@ impl GridOptions {
             }
             (CoordinateSystem::Planar, None) => {
                 return Err(refused(
-                    "the grid of a planar dataset needs a domain, x0,y0,x1,y1: what its cells divide does not follow from the data",
+                    "the grid of a planar dataset needs a domain, x0,y0,x1,y1: the area of its cells cannot be \
+                     derived from the data",
                 ));
             }
         };
@@ -160,8 +163,8 @@ impl GridOptions {
 }
 
 impl CurveOptions {
-    /// The options that are used where none are given; `domain` is that of a planar dataset. None where there
-    /// is no kind of this name.
+    /// The default options; `domain` is that of a planar dataset. `None` if there is no kind of
+    /// this name.
     pub fn of(kind: &str, points: bool, domain: Option<Rect>) -> Option<Self> {
         let grid = || GridOptions::of(points, domain);
         Some(match kind {
@@ -183,14 +186,15 @@ impl CurveOptions {
         }
     }
 
-    /// Whether an index of this kind can hold points, or rectangles of any size.
+    /// Checks whether an index of this kind can hold points, or rectangles of any size.
     ///
     /// # Errors
-    /// Why it cannot, and what can; a grid that is not possible.
+    /// Why it cannot, and which kinds can; or that the grid is not possible.
     pub fn check(&self, system: CoordinateSystem, points: bool) -> Result<()> {
         if !points && !matches!(self, Self::Shb { .. }) {
             return Err(refused(format!(
-                "an index of kind {} files an object under one place and takes points only; kinds rtree and shb take geometries that have an extent",
+                "an index of kind {} stores an object under one position and takes points only; kinds rtree and shb \
+                 take geometries with an extent",
                 self.kind()
             )));
         }

@@ -1,9 +1,9 @@
-//! The positions that a search has to look at.
+//! The positions that a search examines.
 
 use terrane_space::grid::CellRange;
 use terrane_space::hilbert::{self, GridRect};
 
-/// Positions on a curve, of which the next one after any is found without a look at entries.
+/// Positions on a curve. The next one after a given position is found without reading entries.
 #[derive(Clone, Debug)]
 pub enum Probe {
     /// All Hilbert values of cells in a window.
@@ -24,7 +24,7 @@ impl Probe {
         Self::Ranges(tokens.into_iter().map(|token| CellRange { first: token, last: token }).collect())
     }
 
-    /// The least position from this one on.
+    /// The least of these positions that is at least `position`.
     #[inline]
     pub fn next(&self, position: u64) -> Option<u64> {
         match self {

@@ -1,10 +1,10 @@
 //! Split-block Bloom filter: one block of 32 bytes per key, eight bits in it.
 //!
-//! The scheme is that of Putze, Sanders and Singler (2007) as used by Parquet; with
-//! [`BITS_PER_KEY`] bits a key about one of a hundred absent keys seems present. Hashes
-//! are XXH3 with 64 bits, which is stable across versions, as the filter is stored.
+//! The scheme is that of Putze, Sanders and Singler (2007) as used by Parquet. With
+//! [`BITS_PER_KEY`] bits per key, about one of a hundred absent keys appears present. Hashes are
+//! XXH3 with 64 bits. They are stable across versions, since the filter is stored.
 
-/// Bits spent on a key.
+/// Bits per key.
 pub const BITS_PER_KEY: usize = 10;
 const BLOCK_WORDS: usize = 8;
 const SALTS: [u32; BLOCK_WORDS] =
@@ -38,7 +38,7 @@ pub fn build(hashes: &[u64]) -> Vec<u32> {
     words
 }
 
-/// Whether a key of this hash may be among those that the filter was built over.
+/// Whether a key with this hash may be among the filter's keys.
 #[inline]
 pub fn may_contain(words: &[u32], hash: u64) -> bool {
     let blocks = words.len() / BLOCK_WORDS;

@@ -1,9 +1,8 @@
 //! One page cache for all components of a store.
 //!
-//! Every component file has a table of slots, one per page, so a hit is an index and a
-//! load, without hashing and without a lock. A clock hand goes over the cached pages and
-//! drops those that nobody touched since it last came by. Pages above the leaves' parents
-//! are touched by every search and so stay.
+//! Every component file has a table with one slot per page. A hit is an index and a load, without
+//! hashing and without a lock. A clock hand passes over the cached pages and drops those not used
+//! since its last pass. Every search uses the pages above the leaves' parents, so they stay.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +11,7 @@ use super::page::Page;
 use super::slot::{Lent, PageSlot, ReadGuard};
 use terrane_storage::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
-/// Slots are allocated in chunks of this many pages, when first used.
+/// Slots are allocated in chunks of this many pages, on first use.
 const CHUNK_LEN: usize = 512;
 
 type Chunk = Box<[PageSlot]>;
@@ -50,22 +49,22 @@ impl SlotTable {
         Some(page)
     }
 
-    /// The page, if it is cached, without a look at it and so without waiting for its memory;
-    /// the cache does not learn that it is in use.
+    /// The page, if it is cached. Does not access the page's memory, so it never waits for it; the
+    /// cache does not count this as use.
     #[inline]
     pub fn peek<'g>(&self, number: u32, guard: &'g ReadGuard) -> Option<Lent<'g>> {
         self.slot(number)?.get(guard)
     }
 }
 
-/// What the cache did, since the store was opened.
+/// Statistics of the cache since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
     /// Pages read from files.
     pub pages_read: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
-    /// Bytes held now.
+    /// Bytes held at present.
     pub bytes_cached: u64,
     /// Pages dropped for others.
     pub evictions: u64,
@@ -100,7 +99,7 @@ impl PageCache {
         self.capacity
     }
 
-    /// Figures since the cache was made.
+    /// Statistics since the cache was created.
     pub fn counters(&self) -> CacheCounters {
         CacheCounters {
             pages_read: self.pages_read.load(Ordering::Relaxed),
@@ -115,7 +114,7 @@ impl PageCache {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Keeps a page that was just read. A page too large for the cache is not kept.
+    /// Caches a page that was just read. A page too large for the cache is not kept.
     pub(super) fn insert(&self, table: &Arc<SlotTable>, number: u32, page: &Page) {
         let size = page.memory_used();
         if size > self.capacity / 8 {
@@ -132,7 +131,8 @@ impl PageCache {
             }
             None => clock.push_back((table.clone(), number)),
         }
-        // A page that is still in use frees its memory a little later; it is small against the limit.
+        // A page that is still in use frees its memory slightly later. It is small compared to the
+        // limit.
         let mut steps = 2 * clock.len();
         while self.used.load(Ordering::Relaxed) > self.capacity && steps > 0 {
             steps -= 1;
@@ -148,7 +148,7 @@ impl PageCache {
         }
     }
 
-    /// Forgets all pages of a file.
+    /// Drops all pages of a file.
     pub(super) fn remove(&self, table: &Arc<SlotTable>) {
         let guard = ReadGuard::enter();
         let mut clock = self.clock.lock();

@@ -1,22 +1,25 @@
 //! A column of 64-bit values as offsets from its minimum, split for scanning.
 //!
-//! Each offset is cut into its upper 16 bits and as many whole lower bytes as the page
-//! needs. A scan compares the 16-bit parts, eight to a vector register; only where the
-//! upper part equals a bound's do the lower bytes decide. Coordinates are stored as their
-//! order-preserving bits, so nothing is lost.
+//! Each offset is split into its upper 16 bits and as many whole lower bytes as the page needs. A
+//! scan compares the 16-bit parts, eight per vector register. The lower bytes matter only if the
+//! upper part equals that of a bound. Coordinates are stored as their order-preserving bits, so
+//! nothing is lost.
 //!
-//! The upper parts of all columns lie in front, so that a scan runs over contiguous memory; what
-//! is looked at of single entries lies in rows, so that an entry is in one place:
-//! per column base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16,
-//! zeros u32 · per column the upper parts, u16 each, padded to 8 bytes · per entry the lower
-//! parts of all columns and what else a row has, packed; behind the last, 8 bytes of slack and padding.
+//! The upper parts of all columns lie in front, so that a scan runs over contiguous memory. The
+//! lower parts lie in rows, so that the rest of an entry is in one place. Layout:
+//!
+//! - per column: base u64, width of the lower part u16 (0 to 6 bytes), largest upper part u16,
+//!   zeros u32;
+//! - per column: the upper parts, u16 each, padded to 8 bytes;
+//! - per entry, packed: the lower parts of all columns and the rest of the row;
+//! - behind the last row: 8 bytes of slack and padding.
 
 use bytemuck::{Pod, Zeroable};
 use terrane_space::from_ordered_bits;
 
 use super::page::prefetch;
 
-/// What is known of a column before its values.
+/// The properties of a column that precede its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Head {
@@ -69,17 +72,17 @@ pub struct RowPart<'a> {
     rows: &'a [u8],
     /// Length of a row in bytes.
     stride: usize,
-    /// Where the part begins in a row.
+    /// Offset of the part in a row.
     place: usize,
 }
 
 impl<'a> RowPart<'a> {
-    /// The only part of rows that follow each other every `stride` bytes.
+    /// The only part of rows at a distance of `stride` bytes.
     pub fn alone(rows: &'a [u8], stride: usize) -> Self {
         Self { rows, stride, place: 0 }
     }
 
-    /// Brings the part of a row near the processor.
+    /// Prefetches the part of a row.
     #[inline]
     pub fn prefetch(&self, row: usize) {
         let start = row * self.stride + self.place;
@@ -88,7 +91,7 @@ impl<'a> RowPart<'a> {
         }
     }
 
-    /// Eight bytes from where the part of a row begins; what is behind it must be masked.
+    /// Eight bytes from the start of the part of a row. The caller masks what lies behind the part.
     #[inline(always)]
     pub fn word(&self, row: usize) -> u64 {
         let start = row * self.stride + self.place;
@@ -99,7 +102,7 @@ impl<'a> RowPart<'a> {
     }
 }
 
-/// Bounds of a range in terms of the upper parts; `None` when no value can lie in it.
+/// Bounds of a range in terms of the upper parts; `None` if no value can lie in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UpperRange {
     /// First upper part that may belong to the range.
@@ -117,14 +120,14 @@ impl UpperRange {
     }
 }
 
-/// Numbers that lie evenly spaced.
+/// Evenly spaced numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct EvenSteps {
     /// The number at offset 0.
     pub first: f64,
-    /// By how much one step of the upper part exceeds the last.
+    /// The increment per step of the upper part.
     pub step: f64,
-    /// All numbers lie within so many steps of the first.
+    /// Number of steps within which all numbers lie.
     pub count: f64,
 }
 
@@ -139,11 +142,11 @@ pub struct Column<'a> {
     lower: RowPart<'a>,
 }
 
-/// Columns, what the rows have behind them, and the bytes behind the rows.
+/// Columns, the tails of their rows, and the bytes behind the rows.
 pub type Parsed<'a, const N: usize> = ([Column<'a>; N], RowPart<'a>, &'a [u8]);
 
-/// Reads `N` columns of `count` values, whose rows end with `tail_width` more bytes, from the front
-/// of `bytes`, which are aligned to 8. `None` when they are too short or make no sense.
+/// Parses `N` columns of `count` values, whose rows end with `tail_width` more bytes, at the front
+/// of `bytes`. `bytes` must be aligned to 8. `None` if they are too short or inconsistent.
 #[inline]
 pub fn parse<const N: usize>(bytes: &[u8], count: usize, tail_width: usize) -> Option<Parsed<'_, N>> {
     let (heads, mut rest) = bytes.split_at_checked(N * HEAD_LEN)?;
@@ -171,7 +174,8 @@ pub fn parse<const N: usize>(bytes: &[u8], count: usize, tail_width: usize) -> O
 }
 
 impl<'a> Column<'a> {
-    /// Whether all values stay below 2^64, and the largest upper part is the one noted; checked once, when a page enters memory.
+    /// Whether all values stay below 2^64, and the largest upper part is the stored one. Checked
+    /// once, when a page enters memory.
     pub fn is_valid(&self) -> bool {
         self.upper.iter().max().is_none_or(|max| *max == self.upper_max)
             && (0..self.upper.len()).all(|index| self.base.checked_add(self.offset(index)).is_some())
@@ -182,7 +186,7 @@ impl<'a> Column<'a> {
         (u64::from(self.upper[index]) << self.shift) | (self.lower.word(index) & ((1 << self.shift) - 1))
     }
 
-    /// Brings the lower part of a value, and the rest of its row behind it, near the processor.
+    /// Prefetches the lower part of a value, and the rest of its row.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         self.lower.prefetch(index);
@@ -200,8 +204,8 @@ impl<'a> Column<'a> {
         self.upper
     }
 
-    /// Where the values are the ordered bits of numbers that lie evenly spaced between two powers
-    /// of two: the steps of the upper part.
+    /// The steps of the upper part, if the values are the ordered bits of evenly spaced numbers
+    /// between two powers of two.
     #[inline]
     pub fn even_steps(&self) -> Option<EvenSteps> {
         const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
@@ -222,7 +226,7 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// The upper parts that values in `low..=high` can have.
+    /// The upper parts of values in `low..=high`.
     #[inline]
     pub fn upper_range(&self, low: u64, high: u64) -> Option<UpperRange> {
         if high < self.base || low > high {

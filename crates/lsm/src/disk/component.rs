@@ -18,7 +18,7 @@ use crate::{Error, Result};
 pub const FORMAT_VERSION: u32 = 2;
 pub(super) const MAGIC: [u8; 8] = *b"TERRANEc";
 
-/// The last 48 bytes of a component file; they are written last.
+/// The last 48 bytes of a component file. They are written last.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Trailer {
@@ -35,14 +35,14 @@ pub(super) struct Trailer {
 const _: () = assert!(size_of::<Trailer>() == 48);
 pub(super) const TRAILER_LEN: usize = size_of::<Trailer>();
 
-/// Minimum and maximum of what a component holds; queries skip components by it.
+/// Minimum and maximum of a component's contents. Queries skip components by them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// Lowest and highest sequence number of a change in it.
     pub sequence: (u64, u64),
-    /// Box around all entries, anti-matter included: x0, y0, x1, y1; of spatial components.
+    /// Box around all entries, including anti-matter: x0, y0, x1, y1; for spatial components.
     pub bounds: Option<[f64; 4]>,
-    /// Lowest and highest time in microseconds, where the dataset names a time column.
+    /// Lowest and highest time in microseconds, if the dataset has a time column.
     pub time: Option<(i64, i64)>,
     /// Live entries.
     pub entries: u64,
@@ -51,8 +51,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The sequence numbers in the own description of a component that was loaded in bulk: its records get one
-    /// number when it is installed, which the manifest tells.
+    /// The sequence numbers in the description of a component from a bulk load. Its records get one
+    /// number when it is installed, which the manifest stores.
     pub const LOADED: (u64, u64) = (0, 0);
 
     /// Enlarges the bounds.
@@ -63,38 +63,38 @@ impl Statistics {
         });
     }
 
-    /// The bounds as a rectangle; empty when there is nothing inside.
+    /// The bounds as a rectangle; empty if there are no entries.
     pub fn rect(&self) -> Rect {
         self.bounds.map_or(Rect::EMPTY, |[x0, y0, x1, y1]| Rect { x0, y0, x1, y1 })
     }
 }
 
-/// Describes a component, in its own file and in the manifest.
+/// The description of a component, in its own file and in the manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComponentMeta {
     /// The file's id.
     pub file_id: u64,
-    /// A number drawn for the file. With the id it is in the checksum of every page, so that no file
-    /// of another store, or of a copy that went its own way, passes for this one.
+    /// A number drawn for the file. The checksum of every page covers it together with the id. No
+    /// file of another store, or of a diverged copy, therefore passes for this one.
     #[serde(with = "stamp_digits")]
     pub stamp: u64,
     /// Kind of the index: `btree`, `rtree`, …
     pub kind: String,
-    /// Root page; none when the component is empty.
+    /// Root page; `None` if the component is empty.
     pub root: Option<PagePointer>,
     /// Levels of the tree, leaves included.
     pub height: u8,
     /// Number of pages before the description.
     pub pages: u32,
-    /// Bytes of the longest of them, which a merge holds in memory.
+    /// Bytes of the longest page, which a merge holds in memory.
     pub page_len_max: u32,
     /// Whether entries carry begin and end sequence numbers.
     pub has_sequences: bool,
     /// Minimum and maximum of the contents.
     pub statistics: Statistics,
-    /// Smallest and largest key, hexadecimal; of B-trees.
+    /// Smallest and largest key, hexadecimal; for B-trees.
     pub key_range: Option<(String, String)>,
-    /// Length of the file in bytes; known to the manifest, 0 in the file itself.
+    /// Length of the file in bytes; stored in the manifest, 0 in the file itself.
     #[serde(default)]
     pub file_len: u64,
 }
@@ -177,7 +177,7 @@ impl ComponentFile {
         }))
     }
 
-    /// What the component says of itself.
+    /// The description of the component.
     pub fn meta(&self) -> &ComponentMeta {
         &self.meta
     }
@@ -211,7 +211,7 @@ impl ComponentFile {
         self.slots.peek(pointer.number, guard)
     }
 
-    /// Reads a page that is not going to be used again soon: cached pages are used, none is added.
+    /// Reads a page that will not be used again soon: uses cached pages, and adds none.
     pub fn page_once(
         &self,
         pointer: PagePointer,
@@ -223,7 +223,7 @@ impl ComponentFile {
         }
     }
 
-    /// Reads a page from the file whatever the cache holds, as `check` wants it.
+    /// Reads a page from the file, regardless of the cache, for `check`.
     pub fn load(&self, pointer: PagePointer, validate: fn(&Page) -> std::result::Result<(), String>) -> Result<Page> {
         let damaged = |reason: String| Error::damaged(self.name(), pointer.offset, reason);
         if pointer.number >= self.meta.pages {
@@ -236,18 +236,18 @@ impl ComponentFile {
         Ok(page)
     }
 
-    /// Damage at a page of this file.
+    /// A damage error for a page of this file.
     pub fn damaged(&self, pointer: PagePointer, reason: impl Into<String>) -> Error {
         Error::damaged(self.name(), pointer.offset, reason)
     }
 
-    /// Copies the file as it is to another place, under a name that nothing has there, and makes it durable; the
-    /// name is not yet.
+    /// Copies the file to another place under a new name, and makes its content durable. The name
+    /// is not durable yet.
     pub fn copy_to(&self, storage: &dyn Storage, name: &str) -> Result<u64> {
         copy_file(&*self.file, storage, name)
     }
 
-    /// Has the file removed when the last reader lets go of it.
+    /// Removes the file when its last reader drops it.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -270,7 +270,7 @@ fn relabel(error: Error, name: &str) -> Error {
     }
 }
 
-/// Reads and verifies one page; errors carry an empty file name.
+/// Reads and verifies one page; errors have an empty file name.
 fn read_page(file: &dyn File, pointer: PagePointer, seal: FileSeal, file_len: u64) -> Result<Page> {
     let length = pointer.length as usize;
     let fits = pointer.offset.checked_add(pointer.length.into()).is_some_and(|end| end <= file_len);

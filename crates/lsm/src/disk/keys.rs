@@ -1,8 +1,8 @@
 //! Keys inside a page: eight-byte keys as a column of integers, others with offsets.
 //!
-//! Layout: a head and a body, which need not lie side by side. The head is the form u64 (0 to 8:
-//! width of an integer's offset; 255: variable) and the base u64; the body
-//! - of integers: offsets, packed to the width, 8 bytes of slack, padded to 8; in a leaf of an
+//! Layout: a head and a body, which need not be adjacent. The head is the form u64 (0 to 8: width
+//! of an integer's offset; 255: variable) and the base u64. The body
+//! - of integers: offsets, packed to the width, 8 bytes of slack, padded to 8. In a leaf of an
 //!   R-tree they are the ends of its rows instead;
 //! - variable: ends u32 each, padded to 8 · bytes, padded to 8.
 
@@ -11,7 +11,7 @@ use super::column::RowPart;
 const VARIABLE: u64 = 255;
 const SLACK: usize = 8;
 
-/// A key of a page: an integer stands for its eight big-endian bytes.
+/// A key of a page. An integer stands for its eight big-endian bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key<'a> {
     /// A key of exactly eight bytes.
@@ -106,7 +106,7 @@ impl TakenKeys {
     }
 }
 
-/// Bytes that a row has of an integer key with this head; none where keys are of another form.
+/// Bytes of an integer key with this head in a row; `None` for keys of another form.
 #[inline]
 pub fn width_in_rows([form, _]: [u64; 2]) -> Option<usize> {
     (form <= 8).then_some(form as usize)
@@ -119,8 +119,8 @@ pub fn append_integers(integers: &[u64], page: &mut Vec<u8>) {
     keys.take(integers.len()).append_to(page);
 }
 
-/// Reads `count` integers from the front of `bytes`, which are aligned to 8; returns them and the bytes
-/// behind them.
+/// Parses `count` integers at the front of `bytes`, which must be aligned to 8; returns them and
+/// the bytes behind them.
 #[inline]
 pub fn parse_integers(bytes: &[u8], count: usize) -> Option<(Keys<'_>, &[u8])> {
     let (head, rest) = split_head(bytes)?;
@@ -128,7 +128,7 @@ pub fn parse_integers(bytes: &[u8], count: usize) -> Option<(Keys<'_>, &[u8])> {
     Keys::parse(head, rest, count)
 }
 
-/// Form and base at the front of `bytes`, which are aligned to 8, and the bytes behind them.
+/// Form and base at the front of `bytes`, which must be aligned to 8, and the bytes behind them.
 #[inline]
 pub fn split_head(bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<16>()?;
@@ -149,7 +149,7 @@ pub enum Keys<'a> {
     },
     /// Keys of any length.
     Variable {
-        /// Where each ends in `bytes`.
+        /// The end of each key in `bytes`.
         ends: &'a [u32],
         /// The keys.
         bytes: &'a [u8],
@@ -157,8 +157,8 @@ pub enum Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// Reads `count` keys whose body is at the front of `bytes`, which are aligned to 8; returns
-    /// them and the bytes behind them.
+    /// Parses `count` keys whose body is at the front of `bytes`, which must be aligned to 8;
+    /// returns them and the bytes behind them.
     #[inline]
     pub fn parse([form, base]: [u64; 2], bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
         match form {
@@ -185,8 +185,8 @@ impl<'a> Keys<'a> {
         Self::Integers { base, mask, offsets }
     }
 
-    /// Reads keys whose offsets, if they are integers, are parts of rows, and whose body is at the
-    /// front of `bytes` otherwise.
+    /// Parses keys. The offsets of integers are parts of rows; other keys have their body at the
+    /// front of `bytes`.
     #[inline]
     pub fn parse_rows(head: [u64; 2], offsets: RowPart<'a>, bytes: &'a [u8], count: usize) -> Option<(Self, &'a [u8])> {
         match width_in_rows(head) {
@@ -195,7 +195,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Whether every key can be read; checked once, when a page enters memory.
+    /// Whether every key can be read. Checked once, when a page enters memory.
     pub fn is_valid(&self, count: usize) -> bool {
         match *self {
             Self::Integers { base, .. } => {
@@ -213,7 +213,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The integer at an index; 0 where keys are none.
+    /// The integer at an index; 0 if keys are no integers.
     #[inline]
     pub fn integer(&self, index: usize) -> u64 {
         match *self {
@@ -275,7 +275,7 @@ mod tests {
             for key in &keys {
                 builder.push(key);
             }
-            // As two pages.
+            // Stored as two pages.
             for keys in [&keys[..cut.index(keys.len() + 1)], &keys[cut.index(keys.len() + 1)..]] {
                 let TakenKeys { head, body } = builder.take(keys.len());
                 let words: Vec<u64> = body.chunks(8).map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap())).collect();

@@ -17,7 +17,7 @@ pub const ALIGNMENT: usize = 8;
 /// Longest page: a record of 16 MiB, a key, and the page's own fields.
 pub const PAGE_LEN_MAX: usize = (16 << 20) + (64 << 10);
 
-/// What a page holds.
+/// The kind of a page's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PageKind {
@@ -61,7 +61,7 @@ impl PageKind {
 pub struct PageHeader {
     /// CRC-32C over the file's seal, page number and the page without this field.
     pub checksum: u32,
-    /// Bytes after the header that mean something; zeros pad the page to 8 bytes.
+    /// Length of the payload; zeros pad the page to 8 bytes.
     pub payload_len: u32,
     /// A [`PageKind`].
     pub kind: u8,
@@ -76,44 +76,44 @@ pub struct PageHeader {
 const _: () = assert!(size_of::<PageHeader>() == HEADER_LEN);
 
 impl PageHeader {
-    /// Of a page with this payload, without its checksum.
+    /// The header of a page with this payload, without its checksum.
     pub fn new(kind: PageKind, level: u8, flags: u16, count: usize, payload: &[u8]) -> Self {
         let (payload_len, count) = (payload.len() as u32, count as u32);
         Self { checksum: 0, payload_len, kind: kind as u8, level, flags, count }
     }
 }
 
-/// Where a page lies in its file.
+/// The location of a page in its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable, serde::Serialize, serde::Deserialize)]
 #[repr(C)]
 pub struct PagePointer {
     /// Byte offset of the header.
     pub offset: u64,
-    /// Page number: pages are numbered in the order in which they were written.
+    /// Page number. Pages are numbered in the order in which they were written.
     pub number: u32,
-    /// Bytes with header and padding.
+    /// Bytes including header and padding.
     pub length: u32,
 }
 
 const _: () = assert!(size_of::<PagePointer>() == 16);
 
-/// Which file a page belongs to; checksums cover it.
+/// The file that a page belongs to; checksums cover it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct FileSeal {
-    /// The file's id, which tells it from the others of its store.
+    /// The file's id, unique in its store.
     pub file_id: u64,
-    /// A number drawn for the file, which tells it from those of all other stores.
+    /// A number drawn for the file, which distinguishes it from those of all other stores.
     pub stamp: u64,
 }
 
-/// CRC-32C of a page: `bytes` is the whole page; its first four bytes do not count.
+/// CRC-32C of a page. `bytes` is the whole page; its first four bytes are excluded.
 pub fn checksum(seal: FileSeal, number: u32, bytes: &[u8]) -> u32 {
     let seed = crc32c::crc32c(bytemuck::bytes_of(&seal));
     crc32c::crc32c_append(crc32c::crc32c_append(seed, &number.to_le_bytes()), &bytes[4..])
 }
 
-/// What stands before a page's words in memory.
+/// The data in front of a page's words in memory.
 #[derive(Debug)]
 struct Head {
     kind: PageKind,
@@ -121,14 +121,14 @@ struct Head {
     referenced: AtomicBool,
 }
 
-/// A page in memory whose checksum and structure have been verified; clones share it. Count of
-/// owners, head and words are one allocation, so who has the pointer has no further one to follow.
+/// A page in memory whose checksum and structure have been verified; clones share it. Reference
+/// count, head and words are one allocation, so a pointer to the page leads to all of it.
 #[derive(Clone, Debug)]
 pub struct Page(ThinArc<Head, u64>);
 
 impl Page {
-    /// Reads a page of `len` bytes, a multiple of 8, and verifies header and checksum.
-    /// The inner error is a reason why it is no page.
+    /// Reads a page of `len` bytes, a multiple of 8, and verifies header and checksum. The inner
+    /// error tells why it is no page.
     pub fn read<E>(
         len: usize,
         seal: FileSeal,
@@ -153,7 +153,7 @@ impl Page {
         bytemuck::from_bytes(bytemuck::cast_slice(&self.0.slice[..HEADER_LEN / ALIGNMENT]))
     }
 
-    /// What the page holds.
+    /// The kind of the page.
     #[inline]
     pub fn kind(&self) -> PageKind {
         self.0.header.header.kind
@@ -184,8 +184,8 @@ impl Page {
         &bytes[HEADER_LEN..HEADER_LEN + self.header().payload_len as usize]
     }
 
-    /// Brings the first part of the page near the processor, as `prefetch` does. The page is not
-    /// even asked for its length, so that may be more than all of it.
+    /// Prefetches the first part of the page. This does not even read the page's length, so the
+    /// part may exceed the page.
     #[inline]
     pub fn prefetch(&self) {
         const LINE: usize = 64;
@@ -201,7 +201,7 @@ impl Page {
         size_of_val(&self.0.slice) + size_of::<Head>() + 4 * size_of::<usize>()
     }
 
-    /// Notes that the page is in use.
+    /// Marks the page as used.
     #[inline]
     pub fn touch(&self) {
         let referenced = &self.0.header.header.referenced;
@@ -210,7 +210,7 @@ impl Page {
         }
     }
 
-    /// Whether the page was in use since this was last asked.
+    /// Whether the page was used since the last call.
     pub(super) fn take_referenced(&self) -> bool {
         self.0.header.header.referenced.swap(false, Ordering::Relaxed)
     }
@@ -221,7 +221,7 @@ impl Page {
         ThinArc::strong_count(&self.0)
     }
 
-    /// The page as a pointer that owns one count of it.
+    /// The page as a pointer that owns one reference.
     pub(super) fn into_raw(self) -> *const c_void {
         ThinArc::into_raw(self.0)
     }
@@ -229,7 +229,7 @@ impl Page {
     /// The page of a pointer.
     ///
     /// # Safety
-    /// The pointer is one of [`Self::into_raw`], and its count is not given back twice.
+    /// The pointer comes from [`Self::into_raw`], and its reference is not returned twice.
     #[expect(unsafe_code, reason = "pages leave and enter the slots of the cache as pointers")]
     pub(super) unsafe fn from_raw(pointer: *const c_void) -> Self {
         // SAFETY: the caller's promise.
@@ -237,23 +237,23 @@ impl Page {
     }
 }
 
-/// Brings the memory around a place near the processor, without waiting for it; nothing on
-/// processors of other kinds than x86-64.
+/// Prefetches the memory around an address, without waiting for it. Does nothing on processors
+/// other than x86-64.
 #[inline(always)]
 #[allow(unsafe_code, reason = "the instruction has no safe form")]
 pub(super) fn prefetch(place: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction is a hint, which no address makes fail and which changes no
-        // memory; every processor of this kind has it.
+        // SAFETY: the instruction is a hint. It fails for no address and changes no memory, and
+        // every processor of this kind has it.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = place;
 }
 
-/// Verifies header and checksum of a page; the error is a reason.
+/// Verifies header and checksum of a page; the error tells the reason.
 fn verify(bytes: &[u8], seal: FileSeal, number: u32) -> std::result::Result<PageKind, String> {
     let Some(header) = bytes.get(..HEADER_LEN) else {
         return Err("the page is shorter than its header".into());
@@ -273,17 +273,17 @@ fn verify(bytes: &[u8], seal: FileSeal, number: u32) -> std::result::Result<Page
     Ok(kind)
 }
 
-/// A verified page, kept in memory while this lives.
+/// A verified page, kept in memory while this value lives.
 #[derive(Debug)]
 pub enum PageRef<'g> {
-    /// Lent by the cache.
+    /// Borrowed from the cache.
     Lent(Lent<'g>),
-    /// Held by its own count.
+    /// Owned by a reference of its own.
     Owned(Page),
 }
 
 impl PageRef<'_> {
-    /// The page, to be held by its own count.
+    /// The page, with a reference of its own.
     pub fn into_owned(self) -> Page {
         match self {
             Self::Lent(page) => page.clone(),

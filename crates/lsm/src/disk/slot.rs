@@ -1,13 +1,13 @@
-//! Places of cached pages that readers follow without a lock and without writing memory.
+//! Slots of cached pages. Readers follow them without a lock and without writing memory.
 //!
-//! A reader enters ([`ReadGuard`]) and then follows plain pointers; a page that is dropped
-//! meanwhile is freed when all who entered before have left. So nobody stays for many pages:
-//! searches leave and enter again. All of that is the crate `seize`; what is unsafe about it
-//! stays here and in `Page::from_raw`.
+//! A reader enters ([`ReadGuard`]) and then follows plain pointers. A page that is dropped
+//! meanwhile is freed once all readers that entered before have left. Searches therefore leave and
+//! enter again after a few pages. The crate `seize` implements all of this; its unsafe use is
+//! confined to this module and `Page::from_raw`.
 //!
-//! S1 A slot's pointer is null or owns one count of a page.
-//! S2 Whoever takes a pointer out of a slot retires its count, and the page is freed no
-//!    earlier than every guard is gone that could have seen the pointer.
+//! S1 A slot's pointer is null or owns one reference to a page.
+//! S2 Taking a pointer out of a slot retires its reference. The page is freed only after every
+//!    guard that could have seen the pointer is gone.
 //! S3 All slots of the process have one collector, so a guard protects every slot.
 
 use std::ffi::c_void;
@@ -15,7 +15,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr;
-// Not of `terrane_storage::sync`: the collector protects loads of these.
+// Not from `terrane_storage::sync`: the collector protects loads of these.
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -23,11 +23,11 @@ use seize::{Collector, Guard, LocalGuard};
 
 use super::page::Page;
 
-/// Pages are few and large, so they are not collected before they are freed; one that is dropped
-/// while `n` threads search may still wait for up to `n` more.
+/// Pages are few and large, so retired ones are not batched. A page that is dropped while `n`
+/// threads search may still wait for up to `n` more.
 static COLLECTOR: LazyLock<Collector> = LazyLock::new(|| Collector::new().batch_size(1));
 
-/// Keeps every page that is lent by a slot while it lives.
+/// Keeps every page alive that was borrowed from a slot while this value lives.
 pub struct ReadGuard(LocalGuard<'static>);
 
 impl std::fmt::Debug for ReadGuard {
@@ -37,7 +37,7 @@ impl std::fmt::Debug for ReadGuard {
 }
 
 impl ReadGuard {
-    /// Enters; to enter again within costs next to nothing.
+    /// Enters. Entering again inside costs next to nothing.
     #[inline]
     pub fn enter() -> Self {
         Self(COLLECTOR.enter())
@@ -50,7 +50,7 @@ impl ReadGuard {
     }
 }
 
-/// A page that a slot lends as long as the guard lives.
+/// A page borrowed from a slot as long as the guard lives.
 #[derive(Debug)]
 pub struct Lent<'g> {
     page: ManuallyDrop<Page>,
@@ -66,25 +66,25 @@ impl Deref for Lent<'_> {
     }
 }
 
-/// The place of a page.
+/// A slot for a page.
 #[derive(Debug, Default)]
 pub struct PageSlot(AtomicPtr<c_void>);
 
 impl PageSlot {
-    /// The page here. Its memory is not looked at.
+    /// The page in the slot. Does not access the page's memory.
     #[inline]
     pub fn get<'g>(&self, guard: &'g ReadGuard) -> Option<Lent<'g>> {
         let pointer = guard.0.protect(&self.0, Ordering::Acquire);
         if pointer.is_null() {
             return None;
         }
-        // SAFETY: by S1 the pointer came from `Page::into_raw`, by S2 and S3 its count is not given
-        // back before the guard is gone, and `ManuallyDrop` gives none back.
+        // SAFETY: by S1 the pointer came from `Page::into_raw`. By S2 and S3 its reference is not
+        // returned before the guard is gone, and `ManuallyDrop` returns none.
         let page = ManuallyDrop::new(unsafe { Page::from_raw(pointer) });
         Some(Lent { page, guard: PhantomData })
     }
 
-    /// Puts a page here, or none; returns the one that was here.
+    /// Puts a page or none into the slot; returns the previous one.
     pub fn replace<'g>(&self, page: Option<Page>, guard: &'g ReadGuard) -> Option<Lent<'g>> {
         let new = page.map_or(ptr::null_mut(), |page| page.into_raw().cast_mut());
         let old = guard.0.swap(&self.0, new, Ordering::AcqRel);
@@ -93,8 +93,8 @@ impl PageSlot {
         }
         // SAFETY: as in `get`; `defer_retire` frees nothing before this thread's guard is gone.
         let page = ManuallyDrop::new(unsafe { Page::from_raw(old) });
-        // SAFETY: the swap made the pointer unreachable for guards to come, and its count is the
-        // slot's (S1), which nobody else gives back.
+        // SAFETY: the swap made the pointer unreachable for later guards. Its reference is the
+        // slot's (S1), and nothing else returns it.
         unsafe { guard.0.defer_retire(old, free) };
         Some(Lent { page, guard: PhantomData })
     }
@@ -102,17 +102,17 @@ impl PageSlot {
 
 impl Drop for PageSlot {
     fn drop(&mut self) {
-        // A page may still be lent to somebody who has not let go of the guard.
+        // A page may still be borrowed under another guard.
         if !self.0.get_mut().is_null() {
             self.replace(None, &ReadGuard::enter());
         }
     }
 }
 
-/// Gives back a slot's count of a page.
+/// Returns a slot's reference to a page.
 ///
 /// # Safety
-/// The pointer owned one count, and nobody else gives it back.
+/// The pointer owned one reference, and nothing else returns it.
 unsafe fn free(pointer: *mut c_void, _: &Collector) {
     // SAFETY: the caller's promise.
     drop(unsafe { Page::from_raw(pointer) });
@@ -143,7 +143,7 @@ mod tests {
         assert!(slot.get(&guard).is_some());
         slot.replace(None, &guard);
         assert_eq!(page.owners(), 2);
-        // Tests beside this one enter for moments too, and may hold the page a little longer.
+        // Other tests also enter for moments, and may hold the page slightly longer.
         while page.owners() > 1 {
             guard.renew();
             slot.replace(Some(test_page(4)), &guard);

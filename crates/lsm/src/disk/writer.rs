@@ -9,17 +9,17 @@ use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, PageHeader, Pag
 use crate::stamp::draw_stamp;
 use crate::{Error, Result};
 
-/// Pages are collected to writes of about this many bytes.
+/// Pages are collected into writes of about this many bytes.
 const BUFFER_LEN: usize = 256 << 10;
 
-/// A component file that is being written. Dropped unfinished, it removes the file.
+/// A component file under construction. If it is dropped unfinished, the file is removed.
 #[derive(Debug)]
 pub struct ComponentWriter {
     storage: Arc<dyn Storage>,
     file: Arc<dyn File>,
     seal: FileSeal,
     buffer: Vec<u8>,
-    /// Bytes handed to the file.
+    /// Bytes passed to the file.
     written: u64,
     pages: u32,
     page_len_max: u32,
@@ -27,7 +27,7 @@ pub struct ComponentWriter {
 }
 
 impl ComponentWriter {
-    /// Creates the file of a fresh id.
+    /// Creates the file with a fresh id.
     pub fn create(storage: &Arc<dyn Storage>, file_id: u64) -> Result<Self> {
         let file = storage.open(&component_name(file_id), OpenMode::CreateNew)?;
         Ok(Self {
@@ -87,9 +87,9 @@ impl ComponentWriter {
         Ok(())
     }
 
-    /// Fills in what the writer knows, writes the description and the trailer, syncs the file, and returns the description as
-    /// the manifest keeps it. The file's name becomes durable with its directory's sync, which
-    /// the caller owes before a manifest names the file.
+    /// Fills in the fields that the writer knows, writes the description and the trailer, and syncs
+    /// the file. Returns the description for the manifest. The file's name becomes durable with a
+    /// sync of its directory; the caller must do that before a manifest names the file.
     pub fn finish(mut self, mut meta: ComponentMeta) -> Result<ComponentMeta> {
         FileSeal { file_id: meta.file_id, stamp: meta.stamp } = self.seal;
         meta.pages = self.pages;
@@ -120,7 +120,7 @@ impl ComponentWriter {
 impl Drop for ComponentWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // What cannot be removed is a stray, which the next open removes.
+            // A file that cannot be removed is a stray, which the next open removes.
             let _ = self.storage.remove(&component_name(self.seal.file_id));
         }
     }

@@ -19,7 +19,7 @@ use crate::operation::Operation;
 /// A B-tree index: operations carry the entry's key and value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BTreeIndex {
-    /// Whether single keys are sought in it, for which its components have Bloom filters.
+    /// Whether single keys are searched in it; its components have Bloom filters then.
     pub is_sought: bool,
 }
 
@@ -47,14 +47,13 @@ impl DiskPart for BTreeComponent {
 /// The versions of one key, newest first, on their way to disk.
 struct Versions<'p> {
     plan: &'p FlushPlan,
-    /// Begin number of the version before (the next newer one); `u64::MAX` at the newest.
+    /// Begin number of the next newer version; `u64::MAX` at the newest.
     newer: u64,
 }
 
 impl Versions<'_> {
-    /// Whether a version has to be written. Anti-matter is needed by what is older than the
-    /// component; where nothing is, it only ends the version before it, which a snapshot's
-    /// reader must not overlook.
+    /// Whether a version has to be written. If older components exist, anti-matter hides entries in
+    /// them. If not, it only ends the version before it, which matters to a snapshot that reads it.
     fn keeps(&mut self, begin: u64, antimatter: bool) -> bool {
         let end = std::mem::replace(&mut self.newer, begin);
         let newest = end == u64::MAX;
@@ -126,7 +125,8 @@ impl Index for BTreeIndex {
                     return Ok(None);
                 }
             }
-            // As many as come before what any other cursor has, since mostly there are several.
+            // All entries before those of the other cursors are taken at once, as there are usually
+            // several.
             let second = order.second(&cursors).map(|second| (cursors[second].key.as_slice(), second));
             let mut count = 0;
             for entry in cursors[first].cursor.rest_of_leaf() {
@@ -161,7 +161,7 @@ impl Index for BTreeIndex {
     }
 }
 
-/// A cursor with the key where it is.
+/// A cursor with its current key.
 struct Keyed {
     cursor: BTreeCursor,
     key: Vec<u8>,

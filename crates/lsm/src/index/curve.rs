@@ -1,10 +1,12 @@
 //! The curve-keyed LSM indexes: `dhb`, `dhvb`, `shb` and `sif`.
 //!
-//! Operations are those of the R-tree ([`super::rtree`]): the key holds the rectangle and the value the primary key.
-//! The positions follow from the rectangle, so the log does not depend on the kind.
+//! Operations are those of the R-tree ([`super::rtree`]): the key holds the rectangle and the value
+//! the primary key. The positions follow from the rectangle, so the log does not depend on the
+//! kind.
 //!
-//! The memory component is the R-tree's, ordered by (position, key): it drains in the order of the component to be
-//! written, without a sort, and finds the entries in a window by boxes, which beside so few entries cost little.
+//! The memory component is that of the R-tree, ordered by (position, key). It drains without a
+//! sort, in the order of the disk component. Window searches use its boxes, which is cheap for the
+//! few entries in memory.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -33,7 +35,8 @@ impl CurveIndex {
     /// An index of `points`, or of rectangles of any size.
     ///
     /// # Errors
-    /// What the kind cannot hold, and a grid that is not possible ([`CurveOptions::check`]).
+    /// When the kind cannot hold such objects, or the grid is not possible
+    /// ([`CurveOptions::check`]).
     pub fn new(options: &CurveOptions, system: CoordinateSystem, points: bool) -> Result<Self> {
         Ok(Self { curve: Curve::new(options, system, points)? })
     }

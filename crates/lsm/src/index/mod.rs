@@ -1,8 +1,8 @@
-//! The framework's view of an index: what can insert, delete and be loaded in bulk becomes
-//! an LSM index by implementing [`Index`].
+//! The framework's view of an index. A structure with inserts, deletes and bulk loads becomes an
+//! LSM index by implementing [`Index`].
 //!
-//! Memory and disk parts are handled through the erased traits here; searches go to the
-//! concrete types, as window, key range and nearest look-ups have little in common.
+//! Memory and disk parts are handled through the type-erased traits here. Searches use the concrete
+//! types, since window, range and nearest-neighbour searches have little in common.
 
 mod btree;
 mod curve;
@@ -27,19 +27,19 @@ use terrane_storage::sync::{AtomicBool, Ordering};
 
 /// A disk component of any kind.
 pub trait DiskPart: Any + Send + Sync + Debug {
-    /// The file underneath.
+    /// The underlying file.
     fn file(&self) -> &Arc<ComponentFile>;
-    /// For going back to the concrete type.
+    /// For downcasting to the concrete type.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-    /// For going back to the concrete type while borrowing.
+    /// For downcasting a borrowed part to the concrete type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What a flush has to keep.
+/// The data that a flush has to keep.
 #[derive(Clone, Debug)]
 pub struct FlushPlan {
-    /// Snapshots below the last sequence number of the component, ascending: versions that one
-    /// of them sees are kept, with their sequence numbers.
+    /// Snapshots below the last sequence number of the component, ascending. Versions that one of
+    /// them sees are kept, with their sequence numbers.
     pub snapshots: Vec<u64>,
     /// Whether no older component exists, so that anti-matter has nothing left to hide.
     pub is_oldest: bool,
@@ -48,30 +48,30 @@ pub struct FlushPlan {
 }
 
 impl FlushPlan {
-    /// Whether a version that lived from `begin` until `end` is seen by a snapshot.
+    /// Whether a snapshot sees a version that lived from `begin` until `end`.
     pub fn is_seen(&self, begin: u64, end: u64) -> bool {
         let first = self.snapshots.partition_point(|snapshot| *snapshot < begin);
         self.snapshots.get(first).is_some_and(|snapshot| *snapshot < end)
     }
 }
 
-/// A flag by which a long merge is asked to stop.
+/// A flag that requests a long merge to stop.
 #[derive(Debug, Default)]
 pub struct Cancellation(AtomicBool);
 
 impl Cancellation {
-    /// Asks for a stop.
+    /// Requests a stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether a stop was asked for.
+    /// Whether a stop was requested.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
-/// What `check` found in a component.
+/// The result of `check` for a component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ComponentCheck {
     /// Pages read and verified.
@@ -92,8 +92,8 @@ pub trait Index: Send + Sync + Debug {
     fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()>;
     /// Writes a sealed memory component.
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta>;
-    /// Merges neighbouring components, newest first, into one; `None` when cancelled.
-    /// With `is_oldest`, nothing older exists and anti-matter is dropped.
+    /// Merges neighbouring components, newest first, into one; `None` when cancelled. With
+    /// `is_oldest`, nothing older exists and anti-matter is dropped.
     fn merge(
         &self,
         parts: &[Arc<dyn DiskPart>],
@@ -107,7 +107,7 @@ pub trait Index: Send + Sync + Debug {
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck>;
 }
 
-/// Goes back from a part to its kind's type.
+/// Downcasts a part to its kind's type.
 pub fn downcast<T: Any + Send + Sync>(part: &Arc<dyn DiskPart>) -> Result<Arc<T>> {
     part.clone()
         .into_any()
@@ -115,14 +115,14 @@ pub fn downcast<T: Any + Send + Sync>(part: &Arc<dyn DiskPart>) -> Result<Arc<T>
         .map_err(|_| crate::Error::Invalid("a component belongs to another kind of index".into()))
 }
 
-/// Goes back from a borrowed part to its kind's type.
+/// Downcasts a borrowed part to its kind's type.
 pub fn downcast_part<T: Any>(part: &dyn DiskPart) -> Result<&T> {
     part.as_any()
         .downcast_ref()
         .ok_or_else(|| crate::Error::Invalid("a component belongs to another kind of index".into()))
 }
 
-/// Goes back from a memory component to its kind's type.
+/// Downcasts a memory component to its kind's type.
 pub fn downcast_memory<T: Any>(memory: &dyn ErasedMemory) -> Result<&T> {
     (memory as &dyn Any)
         .downcast_ref()
@@ -135,5 +135,5 @@ fn merged_sequence(parts: &[Arc<dyn DiskPart>]) -> (u64, u64) {
     (ranges().map(|range| range.0).min().unwrap_or(0), ranges().map(|range| range.1).max().unwrap_or(0))
 }
 
-/// Merges look at the cancellation once in so many entries.
+/// Number of entries between two checks of the cancellation.
 const CANCELLATION_STEP: u64 = 4096;

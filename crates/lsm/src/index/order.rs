@@ -1,17 +1,17 @@
-//! Which of several cursors comes next.
+//! The order of several cursors in a merge.
 
 use std::cmp::Ordering;
 
-/// A cursor with what it is ordered by.
+/// A cursor with its sort key.
 pub(super) trait Head {
     /// Whether it is behind its last entry.
     fn is_at_end(&self) -> bool;
-    /// The order of the entries where two cursors are.
+    /// The order of the current entries of two cursors.
     fn compare(&self, other: &Self) -> Ordering;
 }
 
-/// The numbers of cursors as a binary heap, so that a merge of many components costs little more
-/// for each entry than one of few. Of equal entries the lower number comes first.
+/// The numbers of cursors as a binary heap. A merge of many components therefore costs little more
+/// per entry than one of few. Of equal entries the lower number comes first.
 #[derive(Debug)]
 pub(super) struct Order(Vec<usize>);
 
@@ -25,12 +25,12 @@ impl Order {
         order
     }
 
-    /// The cursor with the first entry; none when all are at their ends.
+    /// The cursor with the first entry; `None` if all are at their ends.
     pub fn first(&self) -> Option<usize> {
         self.0.first().copied()
     }
 
-    /// The cursor that has the first entry of all others; none when there are no others.
+    /// The cursor with the first entry among all others; `None` if there are no others.
     pub fn second<C: Head>(&self, cursors: &[C]) -> Option<usize> {
         match self.0[..] {
             [_, left, right, ..] => Some(if is_before(cursors, right, left) { right } else { left }),
@@ -39,7 +39,7 @@ impl Order {
         }
     }
 
-    /// To be called when the first cursor has moved on.
+    /// To be called after the first cursor has moved.
     pub fn moved<C: Head>(&mut self, cursors: &[C]) {
         if self.first().is_some_and(|number| cursors[number].is_at_end()) {
             self.0.swap_remove(0);

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 /// An R-tree index.
 #[derive(Debug)]
 pub struct RTreeIndex {
-    /// Decides on the Hilbert order.
+    /// Determines the Hilbert order.
     pub system: CoordinateSystem,
     /// Whether all entries are points, which are stored as points.
     pub points: bool,
@@ -43,7 +43,7 @@ impl DiskPart for RTreeComponent {
     }
 }
 
-/// The operation key of a rectangle; points take their lower corner only.
+/// The operation key of a rectangle; for points, only their lower corner.
 pub fn encode_rect(rect: &Rect, points: bool, out: &mut Vec<u8>) {
     let corners = [rect.x0, rect.y0, rect.x1, rect.y1];
     for value in &corners[..if points { 2 } else { 4 }] {

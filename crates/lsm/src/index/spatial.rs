@@ -1,8 +1,8 @@
-//! What the spatial indexes have in common: how memory components are written, and components merged.
+//! Common parts of the spatial indexes: how memory components are written, and components merged.
 //!
 //! I1 A primary key has at most one live entry at a position over all components.
-//! I2 Anti-matter carries the rectangle of the entry it deletes, so both lie at the same
-//!    positions; it hides entries of its key in strictly older components only.
+//! I2 Anti-matter has the rectangle of the entry it deletes, so both lie at the same positions. It
+//!    hides entries of its key in strictly older components only.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -20,27 +20,29 @@ use crate::disk::spatial::{SpatialTree, TreeCursor};
 use crate::disk::{ComponentMeta, ComponentWriter};
 use crate::memory::{Kind, MemoryComponent, MemoryRTree};
 
-/// An index of boxes with primary keys. Its operations have the box in the key and the primary key in the value.
+/// An index of boxes with primary keys. Its operations have the box in the key and the primary key
+/// in the value.
 pub trait SpatialIndex: Index {
-    /// The positions under which an object is filed, ascending; it has an entry under each of them.
+    /// The positions under which an object is stored, ascending. It has an entry under each of
+    /// them.
     fn positions(&self, rect: &Rect) -> Positions;
 
     /// Whether objects may have several entries.
     fn has_several(&self) -> bool;
 
-    /// Whether its components are trees of boxes, over which searches can go by distance.
+    /// Whether its components are trees of boxes, which support searches by distance.
     fn has_boxes(&self) -> bool;
 
-    /// Starts a component; with `has_sequences`, entries keep their begin and end numbers.
+    /// Starts a component. With `has_sequences`, entries keep their begin and end numbers.
     fn builder(&self, writer: ComponentWriter, has_sequences: bool) -> SpatialBuilder;
 }
 
 /// Builds a component of a spatial index from entries in the order of (position, key).
 #[derive(Debug)]
 pub enum SpatialBuilder {
-    /// Of an R-tree.
+    /// For an R-tree.
     RTree(RTreeBuilder),
-    /// Of a curve-keyed kind.
+    /// For a curve-keyed kind.
     Curve(CurveBuilder),
 }
 
@@ -48,7 +50,8 @@ impl SpatialBuilder {
     /// Adds the next entry; `life` is its begin and end number.
     ///
     /// # Errors
-    /// Entries out of order, other rectangles than points in a component of points, storage.
+    /// When entries are out of order, a rectangle is added to a component of points, or the storage
+    /// fails.
     pub fn push(&mut self, position: u64, rect: Rect, key: &[u8], antimatter: bool, life: (u64, u64)) -> Result<()> {
         match self {
             Self::RTree(builder) => builder.push(position, rect, key, antimatter, life),
@@ -59,7 +62,7 @@ impl SpatialBuilder {
     /// Completes the file. `sequence` is the range of the sequence numbers of the changes inside.
     ///
     /// # Errors
-    /// Storage.
+    /// When the storage fails.
     pub fn finish(self, sequence: (u64, u64)) -> Result<ComponentMeta> {
         match self {
             Self::RTree(builder) => builder.finish(sequence),
@@ -68,7 +71,7 @@ impl SpatialBuilder {
     }
 }
 
-/// Writes what a flush keeps of a memory component.
+/// Writes the entries of a memory component that a flush keeps.
 pub(super) fn flush(
     index: &dyn SpatialIndex,
     memory: &MemoryRTree,
@@ -76,8 +79,8 @@ pub(super) fn flush(
     plan: &FlushPlan,
 ) -> Result<ComponentMeta> {
     let mut builder = index.builder(writer, !plan.snapshots.is_empty());
-    // Entries of one (position, key) come together, oldest first; of their anti-matter the
-    // oldest of each rectangle is kept, as it hides the same and is seen the earliest.
+    // The entries of one (position, key) are adjacent, oldest first. Of their anti-matter, the
+    // oldest of each rectangle is kept: it hides the same entries and is visible earliest.
     let mut group = Group::default();
     memory.drain(&mut |version| {
         let (entry, antimatter) = (&version.entry, version.kind == Kind::AntiMatter);
@@ -96,8 +99,8 @@ pub(super) fn flush(
     builder.finish(plan.sequence)
 }
 
-/// Writes what a merge keeps of components, newest first, whose changes have numbers in `sequence`; `None` when it was
-/// cancelled.
+/// Writes the entries of components that a merge keeps. The components are newest first, with
+/// changes numbered in `sequence`. `None` if it was cancelled.
 pub(super) fn merge<T: SpatialTree>(
     mut cursors: Vec<TreeCursor<T>>,
     mut builder: SpatialBuilder,
@@ -107,9 +110,10 @@ pub(super) fn merge<T: SpatialTree>(
 ) -> Result<Option<ComponentMeta>> {
     let mut group = Group::default();
     let mut steps = 0u64;
-    // Of equal places, the entries of newer components come first: `hidden` then tells whether one of them says what became of
-    // the key there. Anti-matter comes with all changes of entries that are there; an entry alone that is there once more
-    // comes of a load that went on from a later state.
+    // Of equal places, the entries of newer components come first. `hidden` then tells whether one
+    // of them decides about the key there. Every change of existing entries brings anti-matter. An
+    // entry that repeats an existing one without it stems from a load that continued from a later
+    // state.
     let mut order = Order::new(&cursors);
     while let Some(first) = order.first() {
         steps += 1;
@@ -140,7 +144,7 @@ pub(super) fn merge<T: SpatialTree>(
     builder.finish(sequence).map(Some)
 }
 
-/// The entries of one place of the curve and one key.
+/// The entries of one position and one key.
 #[derive(Debug, Default)]
 struct Group {
     position: u64,
@@ -153,7 +157,7 @@ struct Group {
 }
 
 impl Group {
-    /// Notes where the next entry lies.
+    /// Notes the place of the next entry.
     fn enter(&mut self, position: u64, key: &[u8]) {
         if !self.started || self.position != position || self.key != key {
             self.started = true;
@@ -185,7 +189,7 @@ impl<T: SpatialTree> Head for TreeCursor<T> {
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        // Keys are looked at where positions are equal, which is seldom.
+        // Keys are compared only where positions are equal, which is rare.
         self.position().cmp(&other.position()).then_with(|| match (self.entry(), other.entry()) {
             (Some(entry), Some(other)) => entry.key.cmp(&other.key),
             _ => Ordering::Equal,

@@ -1,9 +1,9 @@
-//! Group commit: the part of the log that threads meet in.
+//! Group commit: the part of the log where threads meet.
 //!
-//! Appending is a copy under a mutex. Of the threads that want their entries durable, one
-//! leads: it takes all pending groups, writes and syncs them with no mutex held, publishes
-//! the durable LSN and wakes whom it served and one thread to lead the next generation.
-//! There is no timer and no thread of its own, so one client alone never waits for another.
+//! Appending is a copy under a mutex. Of the threads that wait for durable entries, one leads. It
+//! takes all pending groups, writes and syncs them without holding a mutex, and publishes the
+//! durable LSN. Then it wakes the threads it served, and one more to lead the next generation.
+//! There is no timer and no background thread, so a single client never waits for others.
 //!
 //! Lock order: `CommitKernel::state`, then `SegmentTable`. No I/O under either.
 
@@ -18,14 +18,15 @@ use super::{Appended, Lsn};
 use crate::{Error, Result};
 use terrane_storage::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
-/// Pending groups, the leader's place, and what the threads have to know of each other.
+/// Pending groups, the leader's place, and the shared state of the threads.
 #[derive(Debug)]
 pub(super) struct CommitKernel {
     store_id: [u8; 16],
     session: u64,
     seal: GroupSeal,
     state: Mutex<State>,
-    /// Waiters of even and odd generations of groups, so that each wake-up finds whom it concerns.
+    /// Waiters of even and odd generations of groups, so that a wakeup reaches only the threads it
+    /// concerns.
     generation_done: [Condvar; 2],
     /// Everything below is durable. Only the leader stores it, under the state's mutex.
     durable_lsn: AtomicU64,
@@ -34,11 +35,11 @@ pub(super) struct CommitKernel {
 
 #[derive(Debug)]
 struct State {
-    /// Groups that are complete because the log went on to another segment, in LSN order.
+    /// Groups that are complete because the log continued in another segment, in LSN order.
     complete: Vec<PendingGroup>,
     /// The group that entries are appended to.
     open: PendingGroup,
-    /// Files that the log can go on in, in ascending order of their numbers.
+    /// Files in which the log can continue, in ascending order of their numbers.
     prepared: VecDeque<SegmentFile>,
     /// Prepared files that were too small for an entry and must be renumbered before use.
     skipped: Vec<SegmentFile>,
@@ -46,15 +47,15 @@ struct State {
     /// Number of the last segment whose header is durable.
     begun_number: u64,
     leading: bool,
-    /// Counts the times that a leader took groups.
+    /// Number of times that a leader took groups.
     generation: u64,
-    /// End of what the last leader took.
+    /// End of the groups that the last leader took.
     taken_lsn: Lsn,
     failure: Option<String>,
     closed: bool,
 }
 
-/// What a leader takes out of the state to write without holding the mutex.
+/// The state that a leader takes to write without holding the mutex.
 struct Batch {
     groups: Vec<PendingGroup>,
     begun_number: u64,
@@ -62,7 +63,7 @@ struct Batch {
 }
 
 impl CommitKernel {
-    /// A kernel that goes on in `segment`, which has begun and holds nothing.
+    /// A kernel that continues in `segment`, which has begun and is empty.
     pub fn new(store_id: [u8; 16], segment: Arc<Segment>, table: Arc<Mutex<SegmentTable>>) -> Self {
         let base_lsn = segment.header.base_lsn;
         Self {
@@ -98,7 +99,7 @@ impl CommitKernel {
         self.state.lock().open.end_lsn()
     }
 
-    /// Appends an entry that `fill` writes, or refuses before it calls `fill`.
+    /// Appends an entry that `fill` writes. A refusal comes before `fill` is called.
     pub fn append(&self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Appended> {
         let mut state = self.state.lock();
         state.check_usable()?;
@@ -117,7 +118,7 @@ impl CommitKernel {
         Ok(state.open.fits(length) || state.prepared.iter().any(|file| takes(file, length)))
     }
 
-    /// Bytes that are free in the current segment and in those prepared.
+    /// Free bytes in the current segment and in the prepared ones.
     pub fn room(&self) -> u64 {
         let state = self.state.lock();
         let current = state.open.segment.header.limit_lsn().saturating_sub(state.open.end_lsn());
@@ -137,7 +138,7 @@ impl CommitKernel {
         self.state.lock().prepared.is_empty()
     }
 
-    /// Adds a file to go on in, and gives back files that were skipped.
+    /// Adds a file in which to continue; returns files that were skipped.
     pub fn add_prepared(&self, file: SegmentFile) -> Vec<SegmentFile> {
         let mut state = self.state.lock();
         state.prepared.push_back(file);
@@ -156,7 +157,7 @@ impl CommitKernel {
         self.state.lock().check_usable()
     }
 
-    /// Returns when everything below `lsn` is durable, leading a group if nobody does.
+    /// Returns when everything below `lsn` is durable. Leads a group if no other thread does.
     pub fn sync_to(&self, lsn: Lsn) -> Result<()> {
         if self.durable_lsn() >= lsn {
             return Ok(());
@@ -169,7 +170,7 @@ impl CommitKernel {
             )));
         }
         loop {
-            // What is durable is acknowledged even if a later group failed.
+            // Durable entries are acknowledged even if a later group failed.
             if self.durable_lsn() >= lsn {
                 return Ok(());
             }
@@ -204,7 +205,8 @@ impl CommitKernel {
 
     /// Writes and syncs a batch, then publishes the outcome.
     fn lead(&self, mut batch: Batch) -> Result<()> {
-        /// Poisons the log if the storage panics, so that nobody waits for a leader that is gone.
+        /// Poisons the log if the storage panics, so that no thread waits for a leader that is
+        /// gone.
         struct Abandoned<'a>(Option<&'a CommitKernel>);
         impl Drop for Abandoned<'_> {
             fn drop(&mut self) {
@@ -242,8 +244,8 @@ impl CommitKernel {
         }
     }
 
-    /// The steps of a commit: per group write and sync, and before the first group of a segment
-    /// the segment's beginning, when all before it is synced (I2, I3).
+    /// The steps of a commit. Each group is written and synced. Before the first group of a
+    /// segment, once everything before it is synced, the segment is begun (I2, I3).
     fn write(&self, batch: &mut Batch) -> std::result::Result<(), String> {
         for group in &mut batch.groups {
             let segment = group.segment.clone();
@@ -291,7 +293,7 @@ impl State {
         let file = self.prepared.pop_front().expect("the position was found");
         let base_lsn = self.open.end_lsn();
         let current = &self.open.segment;
-        // Without a group the current segment never begins, unless it has.
+        // A current segment without a group never begins, unless it has begun already.
         let unused = base_lsn == current.header.base_lsn && current.file.number != self.begun_number;
         let previous = if unused { current.header.previous() } else { current.header.as_previous() };
         if unused {

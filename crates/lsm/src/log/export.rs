@@ -1,7 +1,7 @@
-//! The tail of a log in one file of its own, as a backup keeps it.
+//! The tail of a log in one file, for backups.
 //!
-//! For each segment: bytes of its groups u64 · its header, 128 bytes · its groups. Marks of a clean close are left out:
-//! what was written since may lie behind them.
+//! For each segment: bytes of its groups u64 · its header, 128 bytes · its groups. Marks of a clean
+//! close are omitted, as later groups may follow them.
 
 use terrane_storage::{File, OpenMode, Storage};
 
@@ -17,10 +17,10 @@ const CHUNK_LENGTH: usize = 1 << 20;
 const LENGTH_BYTES: u64 = 8;
 
 impl ReadOnlyTail {
-    /// Writes what was replayed to a file, and tells how many bytes that are.
+    /// Writes the replayed tail to a file; returns the number of bytes.
     ///
     /// # Errors
-    /// Of the storage.
+    /// When the storage fails.
     pub fn export(&self, to: &dyn File) -> Result<u64> {
         let mut written = 0;
         for (segment, length) in self.lengths() {
@@ -33,19 +33,19 @@ impl ReadOnlyTail {
         Ok(written)
     }
 
-    /// What was replayed, segment by segment.
+    /// The replayed tail, segment by segment.
     pub fn spans(&self) -> Vec<SegmentSpan> {
         self.lengths().map(|(segment, length)| SegmentSpan::new(&segment.header, length)).collect()
     }
 
-    /// The segments, and how many bytes of groups there are in each.
+    /// The segments, and the bytes of groups in each.
     fn lengths(&self) -> impl Iterator<Item = (&Segment, u64)> {
         let ends = self.segments.iter().skip(1).map(|next| next.header.base_lsn).chain([self.end_lsn()]);
         self.segments.iter().zip(ends).map(|(segment, end)| (segment, end.saturating_sub(segment.header.base_lsn)))
     }
 }
 
-/// A segment as far as it counts, by which the logs of copies of one store are told apart.
+/// The valid part of a segment, by which logs of copies of one store are distinguished.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentSpan {
     number: u64,
@@ -64,8 +64,8 @@ impl SegmentSpan {
         self.lsns.0 < self.lsns.1
     }
 
-    /// Whether a log that has this segment can come to have the other one, at an end that is not before this one's. A number
-    /// and an LSN are given to one segment alone, once there is a group in it.
+    /// Whether a log with this segment can later have the other one, at an end that is not before
+    /// this one's. Once a segment has a group, its number and its LSNs belong to no other segment.
     fn leads_to(&self, later: &Self) -> bool {
         let overlaps = self.lsns.0 < later.lsns.1 && later.lsns.0 < self.lsns.1;
         if self.number == later.number || overlaps {
@@ -76,14 +76,14 @@ impl SegmentSpan {
     }
 }
 
-/// Whether a log of which there were the earlier segments can be the one that has the later ones. Of a log that has given up
-/// all that was there earlier, nothing is known.
+/// Whether a log that had the earlier segments can later have the later ones. If the log has
+/// reclaimed all of the earlier segments, nothing contradicts it.
 pub fn can_be_one_log(earlier: &[SegmentSpan], later: &[SegmentSpan]) -> bool {
     let later = || later.iter().filter(|span| span.has_groups());
     earlier.iter().filter(|span| span.has_groups()).all(|span| later().all(|later| span.leads_to(later)))
 }
 
-/// A segment in an exported tail, with the offset of its groups there and their bytes.
+/// A segment in an exported tail, with the offset and the length of its groups there.
 struct Exported {
     header: SegmentHeader,
     groups: u64,
@@ -93,7 +93,7 @@ struct Exported {
 /// The segments of an exported tail.
 ///
 /// # Errors
-/// [`Error::Damaged`] if the file is none of the store's tails; of the storage.
+/// [`Error::Damaged`] if the file is not a tail of the store; failures of the storage.
 pub fn exported_spans(from: &dyn File, store_id: [u8; 16]) -> Result<Vec<SegmentSpan>> {
     let mut spans = Vec::new();
     visit_exported(from, store_id, &mut |Exported { header, length, .. }| {
@@ -103,11 +103,11 @@ pub fn exported_spans(from: &dyn File, store_id: [u8; 16]) -> Result<Vec<Segment
     Ok(spans)
 }
 
-/// Makes the segments of an exported tail anew in the log of a store, which has none. Opening the log shows whether
-/// they are whole.
+/// Recreates the segments of an exported tail in the log of a store, which must be empty. Opening
+/// the log verifies them.
 ///
 /// # Errors
-/// [`Error::Damaged`] if the file is none of the store's tails; of the storage.
+/// [`Error::Damaged`] if the file is not a tail of the store; failures of the storage.
 pub fn import_tail(from: &dyn File, store_id: [u8; 16], storage: &dyn Storage) -> Result<()> {
     visit_exported(from, store_id, &mut |Exported { header, groups, length }| {
         let segment = SegmentFile::create(storage, header.number, header.size)?;
@@ -143,7 +143,7 @@ fn visit_exported(from: &dyn File, store_id: [u8; 16], visit: &mut dyn FnMut(Exp
                 return Err(damaged(offset + LENGTH_BYTES, reason.into()));
             }
         };
-        // Zeros are written for all of it.
+        // Zeros are written to its whole length.
         let size_max = segment_size_max();
         if header.size > size_max {
             let reason =
@@ -151,7 +151,7 @@ fn visit_exported(from: &dyn File, store_id: [u8; 16], visit: &mut dyn FnMut(Exp
             return Err(damaged(offset + LENGTH_BYTES, reason));
         }
         if length > end - groups || length > header.size.saturating_sub(HEADER_AREA) {
-            return Err(damaged(offset, "a segment has more bytes than there can be".into()));
+            return Err(damaged(offset, "a segment has more bytes than possible".into()));
         }
         visit(Exported { header, groups, length })?;
         offset = groups + length;
@@ -159,10 +159,10 @@ fn visit_exported(from: &dyn File, store_id: [u8; 16], visit: &mut dyn FnMut(Exp
     Ok(())
 }
 
-/// Makes a log of which nothing has begun, as a store has it whose components hold everything.
+/// Creates a log without a begun segment, for a store whose components hold everything.
 ///
 /// # Errors
-/// Of the storage.
+/// When the storage fails.
 pub fn create_empty(storage: &dyn Storage, number: u64) -> Result<()> {
     SegmentFile::create(storage, number, HEADER_AREA + SIZE_UNIT).map(|_| ())
 }
@@ -179,10 +179,10 @@ fn copy(from: &dyn File, from_offset: u64, to: &dyn File, to_offset: u64, length
     Ok(())
 }
 
-/// Copies a whole file under another name, where there is none, and makes it durable; its name is not yet.
+/// Copies a whole file to a new name and makes the content durable. The name is not durable yet.
 ///
 /// # Errors
-/// Of the storage.
+/// When the storage fails.
 pub fn copy_file(from: &dyn File, storage: &dyn Storage, name: &str) -> Result<u64> {
     let to = storage.open(name, OpenMode::CreateNew)?;
     let length = from.len()?;

@@ -6,11 +6,11 @@ use super::layout::{ENTRY_PREFIX_LENGTH, GROUP_HEADER_LENGTH, GroupSeal, entry_s
 use super::segment::Segment;
 use super::{Appended, Lsn};
 
-/// Buffers above this are given back instead of being kept for the next group.
+/// Buffers larger than this are freed instead of being reused for the next group.
 const IDLE_BUFFER_LENGTH_MAX: usize = 4 << 20;
 
-/// Entries of the next group of a segment. The buffer begins with room for the group's
-/// header, so an entry's LSN is known exactly when it is appended.
+/// Entries of the next group of a segment. The buffer begins with space for the group's header, so
+/// an entry's LSN is known exactly when it is appended.
 #[derive(Debug)]
 pub(super) struct PendingGroup {
     pub segment: Arc<Segment>,
@@ -21,7 +21,7 @@ pub(super) struct PendingGroup {
 }
 
 impl PendingGroup {
-    /// An empty group at `lsn`, in an emptied buffer of an earlier group.
+    /// An empty group at `lsn`, in the emptied buffer of an earlier group.
     pub fn new(segment: Arc<Segment>, lsn: Lsn, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
         buffer.resize(GROUP_HEADER_LENGTH, 0);
@@ -32,7 +32,7 @@ impl PendingGroup {
         self.entry_count == 0
     }
 
-    /// LSN after the last entry, which is where the next group begins.
+    /// LSN after the last entry, where the next group begins.
     pub fn end_lsn(&self) -> Lsn {
         if self.is_empty() { self.lsn } else { self.lsn + self.buffer.len() as u64 }
     }

@@ -1,10 +1,10 @@
-//! Bytes of the log: names of its files, the segment header, the group header, entries.
+//! Byte layout of the log: names of its files, the segment header, the group header, entries.
 //!
-//! A segment file is `HEADER_AREA` bytes that hold the [`SegmentHeader`], then groups
-//! without gaps. A group is a [`GroupHeader`] and a payload: entries, each a length
-//! (u32) and its bytes, padded with zeros to a multiple of 8. All integers are
-//! little-endian. Group checksums are seeded with the store's id, so that neither a
-//! copied file of another store nor bytes inside an entry can pass for a group.
+//! A segment file is `HEADER_AREA` bytes with the [`SegmentHeader`], then groups without gaps. A
+//! group is a [`GroupHeader`] and a payload: entries, each a length (u32) and its bytes, padded
+//! with zeros to a multiple of 8. All integers are little-endian. Group checksums are seeded with
+//! the store's id. Neither a copied file of another store nor bytes inside an entry can therefore
+//! pass for a group.
 
 use bytemuck::{Pod, Zeroable, bytes_of, pod_read_unaligned};
 
@@ -44,7 +44,8 @@ pub(super) struct SegmentHeader {
     store_id: [u8; 16],
     /// Number in the file's name; differs in a file that was renamed for reuse.
     pub number: u64,
-    /// LSN of the first byte after the header area, and end of what counts in the previous segment.
+    /// LSN of the first byte after the header area, and end of the valid part of the previous
+    /// segment.
     pub base_lsn: Lsn,
     /// Number of the segment that ends at `base_lsn`, 0 for the first of a store.
     pub previous_number: u64,
@@ -52,7 +53,8 @@ pub(super) struct SegmentHeader {
     pub size: u64,
     flags: u32,
     reserved: u32,
-    /// Drawn by the writer that began it, for all of its segments; 0 in logs that are older than sessions.
+    /// Drawn by the writer that began it, the same for all of its segments; 0 in logs older than
+    /// sessions.
     pub session: u64,
     /// Session of the segment that ends at `base_lsn`, 0 for the first of a store.
     pub previous_session: u64,
@@ -62,7 +64,7 @@ pub(super) struct SegmentHeader {
 const _: () = assert!(size_of::<SegmentHeader>() == SEGMENT_HEADER_LENGTH);
 const _: () = assert!(SEGMENT_HEADER_LENGTH <= 512, "a header is written within one sector");
 
-/// The segment that one follows; zeros for the first of a store.
+/// The previous segment; zeros for the first of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Previous {
     pub number: u64,
@@ -72,18 +74,18 @@ pub(super) struct Previous {
 /// Bytes of a segment header.
 pub(super) const SEGMENT_HEADER_LENGTH: usize = 128;
 
-/// What the header area of a file says.
+/// The content of a file's header area.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum HeaderState {
     /// Only zeros: the file was prepared and never begun.
     Zero,
-    /// A header whose checksum fits.
+    /// A header with a valid checksum.
     Valid(SegmentHeader),
     /// A header of a later format.
     UnknownVersion(u32),
     /// The header of another store's log.
     OtherStore,
-    /// Not how a segment begins, nor how a file does that was only prepared.
+    /// Neither the beginning of a segment nor that of a prepared file.
     NoSegment,
     /// Anything else.
     Broken,
@@ -109,7 +111,7 @@ impl SegmentHeader {
         }
     }
 
-    /// What the next segment says of this one.
+    /// The part of this header that the next segment repeats.
     pub fn as_previous(&self) -> Previous {
         Previous { number: self.number, session: self.session }
     }
@@ -142,7 +144,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Reads what the first bytes of a file say to the store of this id.
+    /// Interprets the first bytes of a file for the store with this id.
     pub fn decode(bytes: &[u8; SEGMENT_HEADER_LENGTH], store_id: [u8; 16]) -> HeaderState {
         if bytes.iter().all(|&byte| byte == 0) {
             return HeaderState::Zero;
@@ -177,13 +179,14 @@ impl SegmentHeader {
     }
 }
 
-/// A word about a segment that is added when it is no longer written. It is there twice, in two sectors: a torn copy
-/// counts as none, and each whole copy is true.
+/// A note on a segment that is added when it is no longer written. It is stored twice, in two
+/// sectors. A torn copy is ignored, and each whole copy is true.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Mark {
     magic: u32,
-    /// CRC-32C over everything after this field, seeded with the store's id and the segment's session.
+    /// CRC-32C over everything after this field, seeded with the store's id and the segment's
+    /// session.
     crc32c: u32,
     segment_number: u64,
     value: u64,
@@ -191,12 +194,12 @@ struct Mark {
 
 const _: () = assert!(size_of::<Mark>() == 24);
 
-/// What a mark tells.
+/// The content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkKind {
     /// The log was closed in this segment, and ended at this LSN.
     Close,
-    /// If another segment follows, it is of this session. Overwritten where none was begun.
+    /// If another segment follows, it is of this session. Overwritten if none was begun.
     Successor,
 }
 
@@ -218,14 +221,14 @@ impl MarkKind {
 }
 
 const MARK_DISTANCE: usize = 512;
-/// Bytes from the first copy's begin to the second's end.
+/// Bytes from the beginning of the first copy to the end of the second.
 pub(super) const MARKS_LENGTH: usize = MARK_DISTANCE + size_of::<Mark>();
 
 const _: () = assert!(MarkKind::Close.offset() + MARKS_LENGTH as u64 <= MarkKind::Successor.offset());
 const _: () = assert!(MarkKind::Successor.offset() + MARKS_LENGTH as u64 <= HEADER_AREA);
 
-/// Header of a group. It carries its own checksum, so that it proves what it says about
-/// durability even where the payload after it is damaged.
+/// Header of a group. It has its own checksum, so that its statement on durability is valid even if
+/// the payload behind it is damaged.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct GroupHeader {
@@ -290,7 +293,7 @@ impl GroupSeal {
         header_bytes.copy_from_slice(bytes_of(&header));
     }
 
-    /// The header in these bytes, if it is one that was written for this segment and LSN.
+    /// The header in these bytes, if it was written for this segment and LSN.
     pub fn open_header(&self, bytes: &[u8], segment: &SegmentHeader, lsn: Lsn) -> Result<GroupHeader, &'static str> {
         let header = self.open_header_of(bytes, segment.number, lsn)?;
         if header.session != segment.session {
@@ -326,7 +329,7 @@ impl GroupSeal {
         bytes
     }
 
-    /// What the copies of a mark say, if one is whole and of this segment.
+    /// The content of a mark, if one of its copies is whole and of this segment.
     pub fn marked(
         &self,
         kind: MarkKind,
@@ -342,7 +345,7 @@ impl GroupSeal {
     }
 
     fn mark_checksum(&self, mark: &Mark, segment: &SegmentHeader) -> u32 {
-        // Logs that are older than sessions have marks without one.
+        // Logs older than sessions have marks without one.
         let seed = match segment.session {
             0 => self.seed,
             session => crc32c::crc32c_append(self.seed, &session.to_le_bytes()),
@@ -350,7 +353,7 @@ impl GroupSeal {
         crc32c::crc32c_append(seed, &bytes_of(mark)[8..])
     }
 
-    /// Whether these bytes are the header of a group that was written to a segment of this number, wherever.
+    /// Whether these bytes are the header of a group in a segment of this number, at any position.
     pub fn is_header_of_segment(&self, bytes: &[u8], segment_number: u64) -> bool {
         let header: GroupHeader = pod_read_unaligned(bytes);
         self.open_header_of(bytes, segment_number, header.lsn).is_ok()
@@ -393,16 +396,16 @@ pub(super) fn unfinished_name(number: u64) -> String {
     format!("{DIRECTORY}/{number:012}.new")
 }
 
-/// What a file of the log's directory is.
+/// The kind of a file in the log's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// A segment, or a file prepared to become one.
     Segment(u64),
-    /// A file whose preparation did not end.
+    /// A file whose preparation was interrupted.
     Unfinished(u64),
 }
 
-/// Reads a name inside the log's directory; `None` for files that are not the log's.
+/// Parses a name in the log's directory; `None` for files that are not the log's.
 pub(super) fn parse_name(name: &str) -> Option<FileKind> {
     let (stem, extension) = name.split_once('.')?;
     if stem.len() < 12 || !stem.bytes().all(|byte| byte.is_ascii_digit()) {

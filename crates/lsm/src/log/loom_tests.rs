@@ -1,11 +1,12 @@
-//! Group commit under every interleaving of two or three threads with up to two preemptions:
-//! whoever returns from [`Log::sync_to`] finds its entry durable and replayed, and nobody waits
-//! for ever, which loom reports as a deadlock.
+//! Group commit under every interleaving of two or three threads with up to two preemptions. After
+//! [`Log::sync_to`] returns, the entry is durable and replayed. No thread waits for ever; loom
+//! reports that as a deadlock.
 
 use std::sync::Arc;
 
 use loom::thread;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use super::{Log, LogOptions, LogPosition};
 
@@ -21,7 +22,7 @@ fn open(storage: &Arc<dyn Storage>, entries: &mut Vec<Vec<u8>>) -> Log {
     opened.expect("the log of a sound disk opens").0
 }
 
-/// Every thread appends and syncs so many entries; all of them must be replayed afterwards.
+/// Every thread appends and syncs `count` entries; all of them must be replayed afterwards.
 fn explore(threads: u8, entries: u8) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);

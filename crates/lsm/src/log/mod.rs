@@ -6,47 +6,48 @@
 //! writer of a store; [`replay_read_only`] reads the log beside a writer of another process.
 //! Any thread may call any method; none may be called from `on_entry` or `fill`.
 
-// Assumed of the medium: a synced byte stays, also when its sector is written anew with the same
+// Assumptions about the medium: a synced byte stays, even if its sector is rewritten with the same
 // byte. A write that is not synced may be kept, lost or torn anywhere.
 //
-// I1  Before a file gets its name `N.log` its full length is written and durable; its header
-//     is written only after the directory is synced.
-//     Crash: before the rename, an unfinished file that opening removes; after it, a file
+// I1  Before a file gets its name `N.log`, its full length is written and durable. Its header is
+//     written only after the directory is synced.
+//     Crash before the rename: an unfinished file, which opening removes. Crash after it: a file
 //     that was never begun. A `.log` file that is too short is damage.
-// I2  A group is written only after its segment's header is durable, and acknowledged only
-//     after a sync that follows its write.
-//     Crash between: a segment without groups, or groups that nobody was told of, which are
-//     replayed if they are whole and contiguous, else cut. Groups of number N in a file N
-//     without a header of number N are damage.
-// I3  The header of a segment is written only after everything below its base LSN is durable,
-//     so a header proves what lies before it, and whatever lies behind its base LSN in older
-//     segments counts no more, also where it looks valid.
-//     Crash before the header is durable: the old segment is the last again and ends where
-//     it did, because nothing in it was changed.
-// I4  A group stores the LSN below which everything was durable when it was written, and the
-//     mark of a clean close (two copies, either counts) stores the end. A bad group below such an LSN, or below a
-//     later segment's base, is damage; any other is the torn tail, which nobody was
-//     told of: the next segment's base LSN cuts it off.
-// I5  Numbers of segments are never used twice and groups carry theirs, so the groups of a
-//     recycled file are not taken for groups of its new number.
+// I2  A group is written only after its segment's header is durable, and acknowledged only after a
+//     sync that follows its write.
+//     Crash between: a segment without groups, or unacknowledged groups, which are replayed if they
+//     are whole and contiguous, else cut. Groups of number N in a file N without a header of number
+//     N are damage.
+// I3  The header of a segment is written only after everything below its base LSN is durable. A
+//     header therefore proves everything before it. Bytes behind its base LSN in older segments do
+//     not count, even if they look valid.
+//     Crash before the header is durable: the old segment is the last again and ends where it did,
+//     because nothing in it was changed.
+// I4  A group stores the LSN below which everything was durable when it was written. The mark of a
+//     clean close (two copies, either suffices) stores the end. A bad group below such an LSN, or
+//     below a later segment's base, is damage. Any other is the torn tail, which was never
+//     acknowledged; the next segment's base LSN cuts it off.
+// I5  Segment numbers are never reused and groups carry theirs. The groups of a recycled file are
+//     therefore not taken for groups of its new number.
 //     Crash around the renaming of a retired segment: the old name, which is before the low-water
 //     mark, or the new name with the old header, which is a file that was never begun.
-// I6  A segment is retired only after the caller's manifest that names a later low-water
-//     position is durable.
+// I6  A segment is retired only after the caller's manifest with a later low-water position is
+//     durable.
 //     Crash before the file is reused or removed: it is found before the mark and retired.
 // I7  A file is recycled only under its exclusive lock, which is held until the new header is
-//     durable. A reader holds shared locks on what it reads, so nothing it sees is overwritten, and
-//     leaves what has lost its name by the time it is locked.
+//     durable. A reader holds shared locks on the files it reads, so nothing it sees is
+//     overwritten. It skips files that have lost their names by the time they are locked.
 // I8  Before the first segment of a new writer begins, the replayed part of the last segment that
-//     is not proven durable is written anew and synced: after a failed sync it may have been
-//     in the page cache only, marked as clean.
+//     is not proven durable is rewritten and synced. After a failed sync it may have been in the
+//     page cache only, marked as clean.
 
-// I9  Every writer draws a session, which its segments and groups carry, and begins with a segment of its own. Each
-//     segment names the session of the one before, and before another session goes on, it is noted in
-//     the last segment (a mark in two copies, either counts) and synced. The caller's position names the
-//     session of its segment. So no segment of a copy of the store that went its own way passes for
-//     one of this log.
-//     Crash before the new segment has begun: the note says nothing yet, and the next writer overwrites it.
+// I9  Every writer draws a session, which its segments and groups carry, and begins with its own
+//     segment. Each segment names the session of the one before. Before another session continues,
+//     it is noted in the last segment (a mark in two copies, either suffices) and synced. The
+//     caller's position names the session of its segment. No segment of a diverged copy of the
+//     store therefore passes for one of this log.
+//     Crash before the new segment has begun: the note has no effect yet, and the next writer
+//     overwrites it.
 
 mod commit;
 mod export;
@@ -69,7 +70,7 @@ pub use recovery::OnEntry;
 pub use table::HoldGuard;
 pub use writer::{Log, MayGrow};
 
-/// Whether a file in the log's directory is named as the log's are.
+/// Whether a file in the log's directory has a name of the log.
 pub fn is_log_file(name: &str) -> bool {
     layout::parse_name(name).is_some()
 }
@@ -77,14 +78,14 @@ pub fn is_log_file(name: &str) -> bool {
 /// Byte position in the log; grows forever.
 pub type Lsn = u64;
 
-/// An LSN and the segment that holds it: what a manifest stores as the low-water mark.
+/// An LSN and the segment that holds it, which a manifest stores as the low-water mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LogPosition {
     /// Number of the segment, 0 before the first.
     pub segment: u64,
     /// Byte position.
     pub lsn: Lsn,
-    /// The segment's session; 0 before the first and in logs that are older than sessions.
+    /// The segment's session; 0 before the first and in logs older than sessions.
     #[serde(default)]
     pub session: u64,
 }
@@ -94,7 +95,7 @@ impl LogPosition {
     pub const START: Self = Self { segment: 0, lsn: 0, session: 0 };
 }
 
-/// Where an entry lies.
+/// The position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// First byte of the entry; replay reports the entry under this LSN, and a low-water mark at
@@ -104,10 +105,10 @@ pub struct Appended {
     pub end_lsn: Lsn,
 }
 
-/// What opening found in the log.
+/// The result of opening the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// What was written behind the end of the log and never acknowledged.
+    /// The unacknowledged bytes behind the end of the log.
     pub torn_tail: Option<TornTail>,
     /// Whole groups read.
     pub groups: u64,
@@ -119,8 +120,8 @@ pub struct RecoveryReport {
     pub clean_close: bool,
 }
 
-/// A write that a crash interrupted. It is cut off, nothing of it was acknowledged, unless the
-/// medium lost it since.
+/// A write that a crash interrupted. It is cut off. Nothing of it was acknowledged, unless the
+/// medium lost data since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// Number of the segment.
@@ -129,7 +130,7 @@ pub struct TornTail {
     pub offset: u64,
     /// Where the log ends now.
     pub lsn: Lsn,
-    /// Bytes cut off, as far as they can be told from what was in the file before.
+    /// Bytes cut off, as far as they can be distinguished from earlier content of the file.
     pub bytes: u64,
 }
 

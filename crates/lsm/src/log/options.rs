@@ -4,10 +4,10 @@ use super::layout::{ENTRY_LENGTH_MAX, HEADER_AREA, SIZE_UNIT, size_for};
 use crate::{Error, Result};
 
 const SEGMENT_SIZE_MAX: u64 = 1 << 30;
-/// Bytes of a segment on a disk that has no room for one of the sizes that are wanted.
+/// Bytes of a segment on a disk without space for the usual sizes.
 const SMALLEST_SEGMENT: u64 = 64 << 10;
 
-/// Bytes of the largest segment that a log can have, whatever its options: one for the longest entry.
+/// Bytes of the largest possible segment, with any options: one for the longest entry.
 pub(super) fn segment_size_max() -> u64 {
     SEGMENT_SIZE_MAX.max(size_for(ENTRY_LENGTH_MAX))
 }
@@ -17,8 +17,8 @@ pub(super) fn segment_size_max() -> u64 {
 pub struct LogOptions {
     /// Bytes of a segment, a multiple of 4096. An entry that needs more gets a larger one.
     pub segment_size: u64,
-    /// Bytes of the segment that opening creates when no file can be recycled, so that a short
-    /// session does not wait for a whole segment of zeros.
+    /// Bytes of the segment that opening creates if no file can be recycled. It is small, so that a
+    /// short session does not wait for a whole segment of zeros.
     pub first_segment_size: u64,
     /// Retired files that are kept for reuse; others are removed.
     pub spare_segments: usize,
@@ -31,7 +31,8 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// Bytes of the smallest file that the log makes for an entry of `length` bytes, on a disk that has no room for others.
+    /// Bytes of the smallest file that the log creates for an entry of `length` bytes, on a disk
+    /// without space for others.
     pub fn smallest_size(&self, length: usize) -> u64 {
         SMALLEST_SEGMENT.min(self.first_segment_size).min(self.segment_size).max(size_for(length))
     }

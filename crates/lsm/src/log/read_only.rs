@@ -8,10 +8,10 @@ use super::segment::Segment;
 use super::{LogPosition, Lsn, TornTail};
 use crate::Result;
 
-/// What a second process has read of the log. The segments stay as they are until it is dropped.
+/// The log as a second process has read it. Its segments stay unchanged until this is dropped.
 #[derive(Debug)]
 pub struct ReadOnlyTail {
-    /// They are locked.
+    /// Locked files.
     pub(super) segments: Vec<Segment>,
     end_lsn: Lsn,
     entries: u64,
@@ -29,8 +29,8 @@ impl ReadOnlyTail {
         self.entries
     }
 
-    /// What was written behind the end of the log: by a writer that was killed, or by one that is
-    /// writing it just now.
+    /// The bytes behind the end of the log: from a writer that was killed, or one that is writing
+    /// now.
     pub fn torn_tail(&self) -> Option<TornTail> {
         self.torn_tail
     }
@@ -43,14 +43,14 @@ impl ReadOnlyTail {
 
 /// Replays the log from `from` without changing it, and keeps its segments from being reused.
 ///
-/// Everything acknowledged before the call is replayed. The entries may be shown once this
-/// has returned: only then are they durable. A writer may have moved its low-water mark in the
-/// meantime; then segments are missing and this fails. On an error, and before showing
-/// anything, the caller compares the manifest with the one that `from` is of, and starts over if it changed.
+/// Everything acknowledged before the call is replayed. The entries may be shown only after this
+/// has returned: only then are they durable. A writer may have moved its low-water mark meanwhile;
+/// then segments are missing and this fails. On an error, and before showing anything, the caller
+/// compares the manifest with that of `from`, and starts over if it changed.
 ///
 /// # Errors
-/// [`Error::Damaged`](crate::Error::Damaged) if a segment is missing or damaged, what `on_entry` returns, and
-/// failures of the storage.
+/// [`Error::Damaged`](crate::Error::Damaged) if a segment is missing or damaged, errors of
+/// `on_entry`, and failures of the storage.
 pub fn replay_read_only(
     storage: &dyn Storage,
     store_id: [u8; 16],
@@ -65,24 +65,26 @@ pub fn replay_read_only(
         })
         .filter(|&number| number >= from.segment)
         .collect();
-    // From the newest back: where a segment has begun, all before it have, or were too small for an entry and passed over.
+    // From the newest back: if a segment has begun, all before it have, or were skipped because
+    // they were too small for an entry.
     numbers.sort_unstable_by(|a, b| b.cmp(a));
     let mut segments = Vec::new();
     for number in numbers {
         let file = match storage.open(&segment_name(number), OpenMode::Read) {
             Ok(file) => file,
-            // Retired since the names were listed; whether it is needed shows in the chain.
+            // Retired since the names were listed. The chain shows whether it is needed.
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error.into()),
         };
-        // The writer locks a file while it is not part of the log (I7), so no group that was
-        // acknowledged before the call is in it under this number.
+        // The writer locks a file while it is not part of the log (I7). It therefore holds no group
+        // of this number that was acknowledged before the call.
         if !file.try_lock(LockKind::Shared)? {
             continue;
         }
-        // Between its opening and its locking the writer may have removed the file, or begun it under a later number,
-        // which takes no step of the manifest where an entry was too long for it. Of what was acknowledged
-        // before the call, that segment has nothing; under the lock the file stays what it is.
+        // Between opening and locking, the writer may have removed the file. It may also have begun
+        // it under a later number; that takes no manifest step if an entry was too long for it.
+        // That segment has nothing that was acknowledged before the call. Under the lock the file
+        // does not change.
         if !file.has_name()? {
             continue;
         }
@@ -92,8 +94,8 @@ pub fn replay_read_only(
     }
     segments.reverse();
     let replayed = replay(&segments, GroupSeal::new(store_id), from, on_entry)?;
-    // Headers prove all older segments durable (I3). The last is synced after it was read, so
-    // that nothing was given to `on_entry` that a power loss can remove.
+    // Headers prove all older segments durable (I3). The last is synced after it was read, so a
+    // power loss cannot remove anything that was passed to `on_entry`.
     if let Some(last) = segments.last() {
         last.file.file.sync_data()?;
     }

@@ -1,6 +1,6 @@
 //! Finds the segments of the log, checks that they form a chain, and replays it.
 //!
-//! Nothing here changes a file, so that damage leaves everything as it was found.
+//! Nothing here changes a file, so damage leaves everything as it was found.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use super::segment::{Segment, SegmentFile, read_header};
 use super::{LogPosition, Lsn, RecoveryReport, TornTail};
 use crate::{Error, Result};
 
-/// Receives the LSN and the bytes of every replayed entry, in the order of appending. What it
-/// returns [`Error::MalformedEntry`] of is damage at that place; other errors are passed on.
+/// Receives the LSN and the bytes of every replayed entry, in the order of appending. If it returns
+/// [`Error::MalformedEntry`], that is damage at the entry's position. Other errors are passed on.
 pub type OnEntry<'a> = dyn FnMut(Lsn, &[u8]) -> Result<()> + 'a;
 
-/// The log's files, told apart by what opening does with them.
+/// The log's files, by how opening treats them.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Segments that begun, at or behind the low-water mark, by number.
+    /// Segments that have begun, at or behind the low-water mark, by number.
     pub begun: Vec<Segment>,
     /// Segments before the low-water mark and files that were never begun.
     pub spares: Vec<SegmentFile>,
-    /// Numbers of files whose preparation did not end.
+    /// Numbers of files whose preparation was interrupted.
     pub unfinished: Vec<u64>,
     /// Highest number in use.
     pub number_max: u64,
 }
 
-/// Where a replay ended and what it saw.
+/// The end of a replay and its observations.
 #[derive(Debug)]
 pub(super) struct Replay {
     pub end_lsn: Lsn,
-    /// What the log itself proves to be durable.
+    /// The position up to which the log itself proves durability.
     pub proven_lsn: Lsn,
     pub report: RecoveryReport,
 }
@@ -81,18 +81,19 @@ impl Directory {
     }
 }
 
-/// What a file at or behind the low-water mark is.
+/// The kind of a file at or behind the low-water mark.
 pub(super) enum Classified {
     Begun(Segment),
     NotBegun(SegmentFile),
 }
 
-/// Tells a segment from a file that was only prepared, which holds zeros, or the header and the groups
-/// of earlier numbers: a group in it, or a byte behind zeros, proves that its header was lost (I2).
+/// Distinguishes a segment from a prepared file, which holds zeros, or the header and the groups of
+/// earlier numbers. A group of the file's own number, or a nonzero byte behind a zero header,
+/// proves that the header was lost (I2).
 ///
-/// Without a newer segment that has begun (`is_newest`) nothing else proves it, so the whole file is
-/// searched. With one, the chain breaks where a segment is missing, and only the place of the first
-/// group is looked at, to tell what happened.
+/// Without a newer segment that has begun (`is_newest`), nothing else proves it, so the whole file
+/// is searched. Otherwise a missing segment breaks the chain anyway. Then only the position of the
+/// first group is read, for the error message.
 pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16], is_newest: bool) -> Result<Classified> {
     let name = segment_name(number);
     let length = file.len()?;
@@ -139,7 +140,7 @@ pub(super) fn classify(number: u64, file: &Arc<dyn File>, store_id: [u8; 16], is
     }
 }
 
-/// Checks that the segments follow each other without a gap from the low-water mark on.
+/// Checks that the segments from the low-water mark on follow each other without a gap.
 pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()> {
     let missing = |number| Error::damaged(segment_name(number), 0, "the segment is missing, or its header is lost");
     let Some(first) = segments.first() else {
@@ -152,7 +153,7 @@ pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()>
         return Err(missing(from.segment));
     }
     let foreign = |segment: &Segment| {
-        Error::damaged(segment.file.name(), 0, "the segment is of a copy of the store that went its own way")
+        Error::damaged(segment.file.name(), 0, "the segment belongs to a copy of the store with another history")
     };
     if from.session != 0 && first.header.session != from.session {
         return Err(foreign(first));
@@ -161,7 +162,7 @@ pub(super) fn check_chain(segments: &[Segment], from: LogPosition) -> Result<()>
         return Err(Error::damaged(
             first.file.name(),
             0,
-            format!("it begins at LSN {}, the manifest asks for {}", first.header.base_lsn, from.lsn),
+            format!("it begins at LSN {}, but the manifest needs LSN {}", first.header.base_lsn, from.lsn),
         ));
     }
     for pair in segments.windows(2) {
@@ -212,8 +213,8 @@ pub(super) fn replay(
 }
 
 impl Replay {
-    /// Replays one segment up to the LSN that is proven to be its end, or else up to the
-    /// first bad group, which must then be neither proven durable nor below the next segment (I4).
+    /// Replays one segment up to the LSN that is its proven end, or else up to the first bad group.
+    /// That group must be neither proven durable nor below the next segment (I4).
     fn segment(
         &mut self,
         segment: &Segment,
@@ -258,7 +259,7 @@ impl Replay {
                 Found::Bad { reason, .. } => reason,
             };
             if let Some(proven) = proven_end_lsn {
-                return Err(damaged(lsn, format!("{reason}, but the log went on to LSN {proven}")));
+                return Err(damaged(lsn, format!("{reason}, but the log continued to LSN {proven}")));
             }
             let remainder = reader.remainder(lsn)?;
             if let Some(proven) = remainder.proven_lsn.filter(|&proven| proven > lsn) {

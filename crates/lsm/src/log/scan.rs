@@ -1,4 +1,4 @@
-//! Reads the groups of one segment and judges what lies behind the last good one.
+//! Reads the groups of one segment, and examines the bytes behind the last good one.
 
 use std::ops::Range;
 
@@ -24,20 +24,21 @@ pub(super) struct SegmentReader<'a> {
     buffer: Vec<u8>,
 }
 
-/// What stands at a position where a group should begin.
+/// The content of a position where a group should begin.
 pub(super) enum Found<'a> {
     /// A whole group.
     Group { header: GroupHeader, payload: &'a [u8] },
-    /// Something else. `length` are the bytes that the group would have, where its header is whole.
+    /// Anything else. `length` is the length of the group according to its header, if the header is
+    /// whole.
     Bad { reason: &'static str, length: Option<u64> },
 }
 
-/// What lies at and behind a position where no group begins.
+/// The content at and behind a position where no group begins.
 #[derive(Debug, Default)]
 pub(super) struct Remainder {
     /// Highest LSN that a later group of this segment proves durable.
     pub proven_lsn: Option<Lsn>,
-    /// Bytes up to the end of what was written there, 0 if nothing was.
+    /// Bytes up to the end of the written ones, 0 if there are none.
     pub torn_bytes: u64,
 }
 
@@ -46,12 +47,12 @@ impl<'a> SegmentReader<'a> {
         Self { file, header, seal, start: 0, buffer: Vec::new() }
     }
 
-    /// Forgets what is buffered, so that the next look reads the file again.
+    /// Discards the buffer, so that the next access reads the file again.
     pub fn refresh(&mut self) {
         self.buffer.clear();
     }
 
-    /// Looks at the group that should begin at `lsn`, which is not before the segment's base.
+    /// Reads the group that should begin at `lsn`, which must not be before the segment's base.
     pub fn group_at(&mut self, lsn: Lsn) -> Result<Found<'_>> {
         let (seal, segment) = (self.seal, self.header);
         let offset = segment.offset_of(lsn);
@@ -75,8 +76,8 @@ impl<'a> SegmentReader<'a> {
         Ok(Found::Group { header, payload })
     }
 
-    /// Searches everything behind `lsn`, where no group begins, for groups of this segment and
-    /// for bytes that were written.
+    /// Searches everything behind `lsn`, where no group begins, for groups of this segment and for
+    /// written bytes.
     pub fn remainder(&mut self, lsn: Lsn) -> Result<Remainder> {
         let (seal, segment, size) = (self.seal, self.header, self.header.size);
         let fresh = !self.header.is_recycled();
@@ -111,14 +112,15 @@ impl<'a> SegmentReader<'a> {
             if length < CHUNK_LENGTH {
                 break;
             }
-            // Chunks overlap by less than a header, so that none is missed between two.
+            // Chunks overlap by slightly less than a header, so that none between two chunks is
+            // missed.
             offset += length - (HEADER - ALIGNMENT);
         }
         found.torn_bytes = written_end - begin;
         Ok(found)
     }
 
-    /// Bytes of the file; the caller has checked that they lie within the segment.
+    /// Bytes of the file. The caller has checked that they lie within the segment.
     fn bytes(&mut self, offset: u64, length: u64) -> Result<&[u8]> {
         let buffered_end = self.start + self.buffer.len() as u64;
         if offset < self.start || offset + length > buffered_end {
@@ -176,25 +178,25 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// Whether a file without a header that says so holds the header of a group of segment `number`
-/// before `end`.
+/// Whether a file without a matching header holds the header of a group of segment `number` before
+/// `end`.
 pub(super) fn holds_group_of(file: &dyn File, end: u64, seal: GroupSeal, number: u64) -> Result<bool> {
-    // Pieces overlap by less than a header, so that none is missed between two.
+    // Pieces overlap by slightly less than a header, so that none between two pieces is missed.
     any_piece(file, HEADER_AREA..end, HEADER - ALIGNMENT, |piece| {
         let mut candidates = piece.windows(GROUP_HEADER_LENGTH).step_by(ALIGNMENT as usize);
         candidates.any(|bytes| bytes[..4] == GROUP_MAGIC.to_le_bytes() && seal.is_header_of_segment(bytes, number))
     })
 }
 
-/// Whether a file holds anything but zeros before `end`.
+/// Whether a file holds a nonzero byte before `end`.
 pub(super) fn is_written(file: &dyn File, end: u64) -> Result<bool> {
     any_piece(file, 0..end, 0, |piece| {
-        // Without a way out of the inner loop it is compiled to vector instructions.
+        // Without an early exit, the inner loop is compiled to vector instructions.
         piece.chunks(4096).any(|block| block.iter().fold(0, |seen, byte| seen | byte) != 0)
     })
 }
 
-/// Whether one of the pieces of a file, which overlap by `overlap` bytes, is as asked for.
+/// Whether `test` holds for one of the pieces of a file, which overlap by `overlap` bytes.
 fn any_piece(file: &dyn File, range: Range<u64>, overlap: u64, is_found: impl Fn(&[u8]) -> bool) -> Result<bool> {
     let mut buffer = Vec::new();
     let mut offset = range.start;

@@ -22,19 +22,19 @@ pub(super) struct SegmentFile {
     pub size: u64,
     /// Whether it held an earlier segment.
     pub recycled: bool,
-    /// Whether this handle holds the exclusive lock that keeps readers of another process away.
+    /// Whether this handle holds the exclusive lock that keeps readers of other processes away.
     pub locked: bool,
     pub file: Arc<dyn File>,
 }
 
-/// A segment whose place in the LSN space is fixed.
+/// A segment with a fixed place in the LSN space.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub file: SegmentFile,
     pub header: SegmentHeader,
     /// Where the log ended when it was closed in this segment.
     pub clean_end_lsn: Option<Lsn>,
-    /// Session of the segment that may follow, where that is another than this one's.
+    /// Session of the segment that may follow, if it differs from this one's.
     pub successor: Option<u64>,
 }
 
@@ -49,14 +49,16 @@ impl SegmentFile {
         self.size - HEADER_AREA
     }
 
-    /// Creates a file of zeros that are written and durable, with a durable name.
+    /// Creates a file of durable zeros with a durable name.
     ///
-    /// 1. The zeros are written under an unfinished name and synced: a crash leaves a file
-    ///    that opening removes. 2. The rename and the sync of the directory: a crash leaves
-    ///    either name. The file becomes part of the log only by [`Segment::begin`].
+    /// 1. Writes the zeros under an unfinished name and syncs them. A crash leaves a file that
+    ///    opening removes.
+    /// 2. Renames the file and syncs the directory. A crash leaves either name.
+    ///
+    /// The file becomes part of the log only by [`Segment::begin`].
     pub fn create(storage: &dyn Storage, number: u64, size: u64) -> Result<Self> {
         let unfinished = unfinished_name(number);
-        // The first error is the one to report; opening removes what stays behind.
+        // The first error is reported; opening removes the leftovers.
         let failed = |error, left: &str| {
             let _ = storage.remove(left);
             full_or_storage(error, number)
@@ -70,8 +72,8 @@ impl SegmentFile {
         Ok(Self { number, size, recycled: false, locked: false, file })
     }
 
-    /// Gives a spare file a later number. Its groups carry the old number, so they count no
-    /// more; its header does too, so the file is not begun. `None` if a reader holds it.
+    /// Gives a spare file a later number. Its groups and its header carry the old number, so the
+    /// groups do not count and the file is not begun. `None` if a reader holds it.
     pub fn recycle(mut self, storage: &dyn Storage, number: u64) -> Result<Option<Self>> {
         if !self.lock_exclusively()? {
             return Ok(None);
@@ -80,8 +82,8 @@ impl SegmentFile {
         Ok(Some(Self { number, ..self }))
     }
 
-    /// Takes the exclusive lock that is kept until the file's next header is durable;
-    /// `false` while another handle reads the segment.
+    /// Takes the exclusive lock, to be held until the file's next header is durable; `false` while
+    /// another handle reads the segment.
     pub fn lock_exclusively(&mut self) -> Result<bool> {
         if !self.locked {
             self.locked = self.file.try_lock(LockKind::Exclusive)?;
@@ -97,7 +99,7 @@ impl Segment {
         Self { file, header, clean_end_lsn: None, successor: None }
     }
 
-    /// A segment that has begun, as its file says.
+    /// A segment that has begun, as read from its file.
     pub fn existing(file: SegmentFile, header: SegmentHeader, seal: GroupSeal) -> Result<Self> {
         let mut marks = [0; MARKS_LENGTH];
         file.file.read_exact_at(&mut marks, MarkKind::Close.offset())?;
@@ -108,8 +110,8 @@ impl Segment {
         Ok(Self { file, header, clean_end_lsn, successor })
     }
 
-    /// Writes the header and makes it durable; only then may readers lock the file and groups
-    /// be written. The caller has made everything below the base LSN durable (I3).
+    /// Writes the header and makes it durable. Only then may readers lock the file and groups be
+    /// written. The caller has made everything below the base LSN durable (I3).
     pub fn begin(&self) -> Result<()> {
         self.file.file.write_all_at(&self.header.encode(), 0)?;
         self.file.file.sync_data()?;
@@ -120,13 +122,13 @@ impl Segment {
     }
 
     /// Adds the mark of a clean close and makes it durable. A crash leaves both copies, one or
-    /// none; what they say is true already.
+    /// none; their content is true already.
     pub fn mark_clean_close(&self, seal: GroupSeal, end_lsn: Lsn) -> Result<()> {
         self.write_mark(seal, MarkKind::Close, end_lsn)
     }
 
-    /// Notes which session goes on behind this segment, and makes that durable. The segment's header is durable
-    /// before, as anything behind a lost one is damage.
+    /// Notes the session that continues behind this segment, and makes the note durable. The
+    /// segment's header must be durable before, as anything behind a lost one is damage.
     pub fn note_successor(&self, seal: GroupSeal, session: u64) -> Result<()> {
         self.write_mark(seal, MarkKind::Successor, session)
     }
@@ -142,7 +144,7 @@ impl Segment {
     }
 }
 
-/// Reads what the header of a file says; the file is long enough to have one.
+/// Reads the header of a file, which must be long enough to have one.
 pub(super) fn read_header(file: &dyn File, store_id: [u8; 16]) -> Result<HeaderState> {
     let mut bytes = [0; SEGMENT_HEADER_LENGTH];
     file.read_exact_at(&mut bytes, 0)?;
@@ -167,7 +169,7 @@ fn write_zeros(file: &dyn File, size: u64) -> terrane_storage::Result<()> {
 }
 
 fn full_or_storage(error: StorageError, number: u64) -> Error {
-    // After a failed sync more is wrong than that there is no room.
+    // After a failed sync, the disk being full is not the only problem.
     if error.is_storage_full() && !error.operation().is_sync() {
         Error::Full { what: format!("the log's segment {}", segment_name(number)) }
     } else {

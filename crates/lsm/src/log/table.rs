@@ -1,4 +1,4 @@
-//! The segments that have begun and are still part of the log, and who needs them.
+//! The segments that have begun and are still part of the log, and the holds on them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use terrane_storage::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct SegmentTable {
     begun: VecDeque<Arc<Segment>>,
-    /// LSNs from which on somebody needs the log, with the number of holders.
+    /// LSNs from which the log is held, with the number of holders.
     holds: BTreeMap<Lsn, usize>,
 }
 
@@ -46,7 +46,7 @@ impl SegmentTable {
         Some(LogPosition { segment: header.number, session: header.session, lsn })
     }
 
-    /// Removes the segments before `number` that nobody holds.
+    /// Removes and returns the segments before `number` without a hold.
     pub fn take_before(&mut self, number: u64) -> Vec<Arc<Segment>> {
         let held_lsn = self.holds.keys().next().copied().unwrap_or(Lsn::MAX);
         let count = self
@@ -68,7 +68,7 @@ impl HoldGuard {
         Some(Self { table: table.clone(), lsn })
     }
 
-    /// The LSN from which on the log is kept.
+    /// The LSN from which the log is held.
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }

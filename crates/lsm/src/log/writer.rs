@@ -14,20 +14,20 @@ use crate::stamp::draw_stamp;
 use crate::{Error, Result};
 use terrane_storage::sync::Mutex;
 
-/// Whether the log may grow by a file of so many bytes.
+/// Decides whether the log may grow by a file of this many bytes.
 pub type MayGrow<'a> = dyn FnMut(u64) -> bool + 'a;
 
 const REWRITE_CHUNK_LENGTH: u64 = 1 << 20;
 
-/// The write-ahead log of one store, open for writing. Dropping it without [`Log::close`]
-/// is a crash: what was not synced is gone.
+/// The write-ahead log of one store, open for writing. Dropping it without [`Log::close`] has the
+/// effect of a crash: entries that were not synced are lost.
 #[derive(Debug)]
 pub struct Log {
     storage: Arc<dyn Storage>,
     options: LogOptions,
     kernel: CommitKernel,
     table: Arc<Mutex<SegmentTable>>,
-    /// Held over the I/O of preparing and retiring files, never by `append` and `sync_to`.
+    /// Held during the I/O of preparing and retiring files, never by `append` and `sync_to`.
     maintenance: Mutex<Maintenance>,
 }
 
@@ -45,11 +45,11 @@ impl Log {
     /// Replays the log from the low-water mark `from`, then begins a new segment behind its end.
     ///
     /// `on_entry` gets every entry from `from` on, with its LSN, in the order of appending. If this
-    /// returns an error, what it got is void; on damage no file was changed.
+    /// returns an error, discard those entries. On damage no file was changed.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if something that was proven durable cannot be read, [`Error::Full`]
-    /// if there is no room for a new segment, what `on_entry` returns, and failures of the storage.
+    /// [`Error::Damaged`] if bytes that were proven durable cannot be read, [`Error::Full`] if
+    /// there is no space for a new segment, errors of `on_entry`, and failures of the storage.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: LogOptions,
@@ -62,7 +62,8 @@ impl Log {
         let seal = GroupSeal::new(store_id);
         let replayed = replay(&directory.begun, seal, from, on_entry)?;
 
-        // From here on files change, in an order that leaves the same log after a crash (I3, I6, I8, I9).
+        // From here on files change, in an order that leaves the same log after a crash (I3, I6,
+        // I8, I9).
         let session = draw_stamp(storage.as_ref());
         storage.create_directory(DIRECTORY)?;
         storage.sync_directory("")?;
@@ -103,22 +104,23 @@ impl Log {
         Ok((log, replayed.report))
     }
 
-    /// Makes room for an entry of `length` bytes, creating a segment if need be. Called before the
-    /// commit latch is taken; the entry may be appended once this has returned, unless
-    /// another thread has used the room meanwhile and [`Log::append`] says so.
+    /// Makes room for an entry of `length` bytes, creating a segment if needed. Call it before
+    /// taking the commit latch. The entry may be appended once this has returned, unless another
+    /// thread has used the room meanwhile; [`Log::append`] reports that.
     ///
     /// # Errors
-    /// [`Error::Full`] if the disk has no room: nothing was changed, and a later call may succeed.
+    /// [`Error::Full`] if the disk has no space. Nothing was changed, and a later call may succeed.
     pub fn reserve(&self, length: usize) -> Result<()> {
         self.reserve_if(length, &mut |_| true)
     }
 
-    /// As [`Log::reserve`] for a caller who has a say in how far the log grows: `may_grow` is asked before each file, with
-    /// the file's bytes. Where it refuses one of the usual size, the spare files are given up, and then smaller ones are
-    /// asked for. It must not call the log but for [`Log::room`].
+    /// Like [`Log::reserve`], but the caller limits the growth of the log. `may_grow` is asked
+    /// before each file, with the file's bytes. If it refuses the usual size, spare files are
+    /// removed, and it is asked for smaller sizes. Of the log's methods, it may call only
+    /// [`Log::room`].
     ///
     /// # Errors
-    /// As [`Log::reserve`]; [`Error::Full`] also where `may_grow` refuses.
+    /// As for [`Log::reserve`]; also [`Error::Full`] if `may_grow` refuses.
     pub fn reserve_if(&self, length: usize, may_grow: &mut MayGrow<'_>) -> Result<()> {
         if self.kernel.has_room(length)? {
             return Ok(());
@@ -135,35 +137,37 @@ impl Log {
         self.kernel.room()
     }
 
-    /// Whether an entry of `length` bytes has room without another segment.
+    /// Whether an entry of `length` bytes fits without another segment.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a failure; an entry that is too long for any.
+    /// [`Error::Poisoned`] after a failure; also if the entry is too long for any segment.
     pub fn has_room(&self, length: usize) -> Result<bool> {
         self.kernel.has_room(length)
     }
 
-    /// Appends an entry in memory. No I/O; [`Log::sync_to`] with the returned
+    /// Appends an entry in memory, without I/O. [`Log::sync_to`] with the returned
     /// [`Appended::end_lsn`] makes it durable.
     ///
     /// # Errors
-    /// [`Error::Full`] if no segment is prepared that takes the entry: nothing was appended; call
-    /// [`Log::reserve`] without the commit latch and append again. [`Error::Poisoned`] after a failure.
+    /// [`Error::Full`] if no prepared segment takes the entry. Nothing was appended; call
+    /// [`Log::reserve`] without the commit latch and append again. [`Error::Poisoned`] after a
+    /// failure.
     pub fn append(&self, entry: &[u8]) -> Result<Appended> {
         self.append_with(entry.len(), |bytes| bytes.copy_from_slice(entry))
     }
 
-    /// Like [`Log::append`] for an entry of `length` bytes that `fill` writes in place of zeros.
-    /// `fill` is called only when the entry is accepted, and under the log's mutex.
+    /// Like [`Log::append`] for an entry of `length` bytes that `fill` writes over zeros. `fill` is
+    /// called only if the entry is accepted, and under the log's mutex.
     pub fn append_with(&self, length: usize, fill: impl FnOnce(&mut [u8])) -> Result<Appended> {
         self.kernel.append(length, fill)
     }
 
-    /// Returns when everything below `lsn` is durable. The calling thread may write the groups of others too.
+    /// Returns when everything below `lsn` is durable. The calling thread may write the groups of
+    /// others too.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if this or an earlier write or sync failed before `lsn` was durable.
-    /// The entry may or may not be found when the store is opened again.
+    /// [`Error::Poisoned`] if this or an earlier write or sync failed before `lsn` was durable. The
+    /// entry may or may not be found when the store is opened again.
     pub fn sync_to(&self, lsn: Lsn) -> Result<()> {
         self.kernel.sync_to(lsn)
     }
@@ -187,7 +191,7 @@ impl Log {
     /// Position of a durable LSN, for a manifest that names it as the low-water mark.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `lsn` is not durable or before the segments that are still there.
+    /// [`Error::Invalid`] if `lsn` is not durable, or before the existing segments.
     pub fn position_of(&self, lsn: Lsn) -> Result<LogPosition> {
         let durable_lsn = self.durable_lsn();
         let position = if lsn <= durable_lsn { self.table.lock().position_of(lsn) } else { None };
@@ -195,8 +199,8 @@ impl Log {
             .ok_or_else(|| Error::Invalid(format!("LSN {lsn} is not in the log, which is durable up to {durable_lsn}")))
     }
 
-    /// Retires the segments before a position that [`Log::position_of`] gave: nothing before it will be
-    /// replayed again. Called after the manifest that names this position is durable (I6).
+    /// Retires the segments before a position from [`Log::position_of`]. Nothing before it will be
+    /// replayed again. Call it after the manifest that names this position is durable (I6).
     pub fn set_low_water(&self, position: LogPosition) -> Result<()> {
         let mut maintenance = self.maintenance.lock();
         self.kernel.check_usable()?;
@@ -211,7 +215,7 @@ impl Log {
         outcome
     }
 
-    /// Keeps the log from `lsn` on, whatever the low-water mark, for somebody who follows it.
+    /// Keeps the log from `lsn` on, whatever the low-water mark, for a follower.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the log does not reach back to `lsn`.
@@ -220,22 +224,24 @@ impl Log {
             .ok_or_else(|| Error::Invalid(format!("the log no longer reaches back to LSN {lsn}")))
     }
 
-    /// Whether [`Log::prepare_next`] should be called soon, so that no commit waits for a new segment.
+    /// Whether [`Log::prepare_next`] should be called soon, so that no commit waits for a new
+    /// segment.
     pub fn needs_preparation(&self) -> bool {
         self.kernel.needs_preparation()
     }
 
-    /// Prepares the next segment if none is. For a background thread.
+    /// Prepares the next segment if none is prepared. For a background thread.
     ///
     /// # Errors
-    /// As [`Log::reserve_if`].
+    /// As for [`Log::reserve_if`].
     pub fn prepare_next(&self, may_grow: &mut MayGrow<'_>) -> Result<()> {
         let mut maintenance = self.maintenance.lock();
         self.kernel.check_usable()?;
         if self.kernel.lacks_prepared() { self.prepare(&mut maintenance, 0, may_grow) } else { Ok(()) }
     }
 
-    /// Removes the files that are kept for reuse, for whoever needs their space; whether there were any.
+    /// Removes the files that are kept for reuse, to free their space; returns whether there were
+    /// any.
     ///
     /// # Errors
     /// Failures of the storage.
@@ -257,7 +263,7 @@ impl Log {
         if matches!(file, Err(Error::Full { .. })) && maintenance.remove_spares()? {
             file = maintenance.prepare_if(size, may_grow);
         }
-        // A disk that is nearly full has room for a smaller one.
+        // A disk that is nearly full has space for a smaller one.
         if matches!(file, Err(Error::Full { .. })) && size_min < size {
             file = maintenance.prepare_if(size_min, may_grow);
         }
@@ -268,11 +274,12 @@ impl Log {
         let file = file?;
         if let Err(error) = sync_names(self.storage.as_ref()) {
             match &error {
-                // Nothing was synced, as where the directory cannot be opened for want of descriptors.
+                // No sync was attempted, for example because descriptors are short and the
+                // directory cannot be opened.
                 Error::Storage(storage) if !storage.operation().is_sync() => {
                     let _ = self.storage.remove(&file.name());
                 }
-                // A failed sync is never taken for a success later, so nothing may follow it.
+                // A failed sync never counts as a success later, so nothing may follow it.
                 _ => self.kernel.poison(error.to_string()),
             }
             return Err(error);
@@ -285,10 +292,10 @@ impl Log {
 }
 
 impl Maintenance {
-    /// As [`Self::prepare`] if the log may grow by as much.
+    /// Like [`Self::prepare`], if the log may grow by that size.
     fn prepare_if(&mut self, size: u64, may_grow: &mut MayGrow<'_>) -> Result<SegmentFile> {
         if !may_grow(size) {
-            return Err(Error::Full { what: "another file of the log and the flush of what it brings".into() });
+            return Err(Error::Full { what: "another file of the log and the flush of its entries".into() });
         }
         self.prepare(size)
     }
@@ -301,7 +308,7 @@ impl Maintenance {
         Ok(any)
     }
 
-    /// A file of at least `size` bytes under the next number; its name is not durable yet.
+    /// A file of at least `size` bytes under the next number. Its name is not durable yet.
     fn prepare(&mut self, size: u64) -> Result<SegmentFile> {
         let number = self.number_next;
         self.number_next += 1;
@@ -317,8 +324,8 @@ impl Maintenance {
         SegmentFile::create(self.storage.as_ref(), number, size)
     }
 
-    /// Keeps a file for reuse, or removes its name if it has another size, enough are kept or a
-    /// reader of another process holds it (which can read on).
+    /// Keeps a file for reuse. Removes its name instead if its size differs, enough files are kept,
+    /// or a reader of another process holds it (which can continue to read).
     fn retire(&mut self, mut spare: SegmentFile) -> Result<()> {
         let wanted = spare.size == self.options.segment_size && self.pool.len() < self.options.spare_segments;
         if wanted && spare.lock_exclusively()? {

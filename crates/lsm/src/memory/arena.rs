@@ -1,8 +1,8 @@
-//! A bump arena: memory that is handed out piece by piece and freed as a whole.
+//! A bump arena: memory that is allocated piece by piece and freed as a whole.
 //!
-//! Addresses are stable until the arena is dropped; nothing is freed, and no
-//! destructor runs, before that. One thread allocates at a time (`&mut self`); what
-//! it placed may be read by any thread through the pointers it published.
+//! Addresses are stable until the arena is dropped. Before that nothing is freed, and no destructor
+//! runs. One thread allocates at a time (`&mut self`). Any thread may read what it placed, through
+//! the pointers it published.
 
 use crate::{Error, Result};
 use std::alloc::{Layout, alloc, dealloc};
@@ -14,12 +14,12 @@ use terrane_storage::sync::{AtomicUsize, Ordering};
 /// The first chunk is small, as many datasets with few entries each may be written at a time.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// A chunk is at most so large a part of the arena, once that is large enough: what is taken and not yet
-/// used counts as memory, against a limit that can be small.
+/// In a large arena, a chunk is at most this share of it. Memory that is taken and not yet used
+/// counts against a limit that can be small.
 const CHUNK_PART: usize = 8;
-/// A piece larger than this part of a chunk gets one of its own.
+/// A piece larger than this share of a chunk gets its own chunk.
 const PIECE_PART: usize = 4;
-/// Alignment of every chunk, and the largest one that can be asked for.
+/// Alignment of every chunk, and the largest possible alignment of a piece.
 const CHUNK_ALIGN: usize = 64;
 
 /// Bytes of an arena's chunks, readable while another thread allocates.
@@ -43,7 +43,7 @@ pub(super) struct Arena {
     bytes: ArenaBytes,
 }
 
-// SAFETY: the chunks are owned by the arena alone, and plain memory has no tie to a thread.
+// SAFETY: the chunks are owned by the arena alone, and plain memory is not bound to a thread.
 unsafe impl Send for Arena {}
 
 impl Arena {
@@ -65,8 +65,8 @@ impl Arena {
     /// Uninitialised memory of the given layout, valid until the arena is dropped.
     ///
     /// # Errors
-    /// [`Error::Full`] when the allocator has no memory; [`Error::Invalid`] for a layout
-    /// that no chunk can hold.
+    /// [`Error::Full`] if the allocator has no memory; [`Error::Invalid`] for a layout that no
+    /// chunk can hold.
     pub(super) fn allocate(&mut self, layout: Layout) -> Result<NonNull<u8>> {
         if layout.align() > CHUNK_ALIGN {
             return Err(Error::Invalid(format!(
@@ -89,7 +89,7 @@ impl Arena {
             .ok_or_else(|| Error::Invalid(format!("{} bytes do not fit into a new chunk of {size}", layout.size())))
     }
 
-    /// Moves a value into the arena. Its destructor never runs, so it must need none.
+    /// Moves a value into the arena. Its destructor never runs, so it must not need one.
     pub(super) fn place<T>(&mut self, value: T) -> Result<NonNull<T>> {
         const { assert!(!needs_drop::<T>(), "an arena runs no destructors") };
         let place = self.allocate(Layout::new::<T>())?.cast::<T>();

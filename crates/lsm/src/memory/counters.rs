@@ -1,11 +1,11 @@
-//! What a memory component counts, and its seal.
+//! Counters of a memory component, and its seal.
 
 use crate::{Error, Result};
 use terrane_storage::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::{Kind, SEQUENCE_MAX};
 
-/// Counters that the writer changes under its latch and anybody reads.
+/// Counters that the writer changes under its latch and any thread reads.
 pub(super) struct Counters {
     sealed: AtomicBool,
     len: AtomicUsize,
@@ -25,18 +25,18 @@ impl Counters {
         }
     }
 
-    /// Refuses a write that must not happen. To be called under the latch.
+    /// Refuses a forbidden write. To be called under the latch.
     pub(super) fn admit(&self, sequence: u64) -> Result<()> {
         if self.is_sealed() {
             return Err(Error::Invalid("this memory component is sealed; write to the one that replaced it".into()));
         }
         if sequence == SEQUENCE_MAX {
-            return Err(Error::Invalid("the highest sequence number stands for entries that have no end".into()));
+            return Err(Error::Invalid("the highest sequence number is reserved for entries without an end".into()));
         }
         Ok(())
     }
 
-    /// Counts a write. To be called under the latch, so plain loads and stores do.
+    /// Counts a write. Under the latch, plain loads and stores suffice.
     pub(super) fn count(&self, kind: Kind, sequence: u64) {
         let add = |counter: &AtomicUsize| counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         if kind == Kind::AntiMatter {

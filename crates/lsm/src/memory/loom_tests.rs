@@ -1,10 +1,10 @@
-//! The trees under the model checker: every interleaving of one writer and one reader,
-//! up to a bound on preemptions.
+//! The trees under the model checker: every interleaving of one writer and one reader, up to a
+//! bound on preemptions.
 //!
 //! `make loom`
 //!
-//! Nodes are tiny under loom, so that a few writes split leaves and inner nodes. The
-//! slots of nodes are tracked, so a read that no publication ordered fails the test.
+//! Nodes are tiny under loom, so that a few writes split leaves and inner nodes. The slots of nodes
+//! are tracked, so a read that no publication ordered fails the test.
 
 use super::hilbert::Shapes;
 use super::{Kind, MemoryBTree, MemoryRTree, SEQUENCE_MAX, Shape};
@@ -45,8 +45,8 @@ fn seen(tree: &MemoryRTree, window: &Rect, snapshot: u64) -> Vec<(u64, Kind)> {
     found
 }
 
-/// A tree that holds `before` from numbers 1 on; a thread then inserts `during` while the
-/// reader looks, first at what is visible and then at whatever it meets.
+/// A tree that holds `before` from number 1 on. A thread then inserts `during` while the reader
+/// reads, first what is visible and then everything it meets.
 fn insertions(shape: Shape, before: &'static [u32], during: &'static [u32]) {
     explore(move || {
         let tree = Arc::new(MemoryRTree::with_shape(Shapes::Points, shape).expect("memory"));
@@ -126,8 +126,8 @@ fn loom_a_root_split_hides_and_repeats_nothing() {
 
 #[test]
 fn loom_an_inner_node_is_replaced_by_its_copy() {
-    // The root is split before the reader starts; the split of a leaf below then swaps a
-    // copy of its parent into the root.
+    // The root is split before the reader starts. The split of a leaf below then replaces its
+    // parent in the root by a copy.
     let before = &[10, 12, 20, 22, 30, 32, 40, 42, 21];
     insertions(shape(), before, &[31]);
 }

@@ -1,13 +1,13 @@
-//! Memory components: what was written since the last flush, readable at once.
+//! Memory components: the writes since the last flush, readable at once.
 //!
-//! A component belongs to one generation. It takes entries until it is sealed, is then
-//! drained in order into a disk component, and is freed as a whole when the last `Arc`
-//! goes: nothing is removed from it before. One thread writes at a time; readers take no
-//! lock, never wait and never start over.
+//! A component belongs to one generation. It takes entries until it is sealed, is then drained in
+//! order into a disk component, and is freed as a whole when the last `Arc` is dropped. Nothing is
+//! removed from it before. One thread writes at a time. Readers take no lock, never wait and never
+//! start over.
 //!
-//! Readers name a snapshot, a sequence number: they must have learnt it in a way that
-//! orders the insertions up to it before them (the store's visible sequence number, read
-//! with `Acquire`). Then they meet exactly these.
+//! Readers name a snapshot, a sequence number. The way they learnt it must order the insertions up
+//! to it before them: by an `Acquire` load of the store's visible sequence number. They then see
+//! exactly those insertions.
 
 mod arena;
 pub mod btree;
@@ -27,19 +27,19 @@ use std::ops::ControlFlow;
 /// The end of an entry that nothing has replaced, and the snapshot that sees everything.
 pub const SEQUENCE_MAX: u64 = u64::MAX;
 
-/// What an entry says about its key.
+/// The effect of an entry on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The key has this value.
     Put,
-    /// The key was deleted: whatever older components hold for it is hidden.
+    /// The key was deleted: entries of older components are hidden.
     AntiMatter,
 }
 
 /// An entry with the snapshots that see it: those from `begin` up to, not including, `end`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Versioned<E> {
-    /// What was inserted or deleted.
+    /// The object.
     pub entry: E,
     /// Whether it was inserted or deleted.
     pub kind: Kind,
@@ -49,9 +49,9 @@ pub struct Versioned<E> {
     pub end: u64,
 }
 
-/// The part of a memory component that does not depend on what it indexes.
+/// The part of a memory component that does not depend on the kind of index.
 pub trait ErasedMemory: std::any::Any + Send + Sync {
-    /// Ends the insertions; when it returns, none is under way. Later ones are refused.
+    /// Ends the insertions. When it returns, none is in progress, and later ones are refused.
     fn seal(&self);
 
     /// Whether the component was sealed.
@@ -71,16 +71,15 @@ pub trait ErasedMemory: std::any::Any + Send + Sync {
     /// Lowest and highest sequence number written.
     fn sequences(&self) -> Option<(u64, u64)>;
 
-    /// Bytes that the component has taken from the allocator; 0 while nothing was written, as no
-    /// flush could free what an empty component holds.
+    /// Bytes that the component has taken from the allocator; 0 while nothing was written, as a
+    /// flush cannot free the memory of an empty component.
     fn memory_used(&self) -> usize;
 
-    /// Makes the component usable again after a crash, where it outlives one: entries
-    /// whose sequence numbers are in `aborted` never happened. A component in volatile
-    /// memory has nothing to do.
+    /// Makes a component that outlives a crash usable again: entries with a sequence number in
+    /// `aborted` never happened. A component in volatile memory does nothing.
     ///
     /// # Errors
-    /// Whatever keeps the component from being used.
+    /// Any reason why the component cannot be used.
     fn recover(&self, aborted: &[u64]) -> Result<()> {
         let _ = aborted;
         Ok(())
@@ -89,17 +88,17 @@ pub trait ErasedMemory: std::any::Any + Send + Sync {
 
 /// A memory component of one kind of index.
 pub trait MemoryComponent: ErasedMemory {
-    /// What is inserted and deleted, without its sequence number.
+    /// The object of inserts and deletes, without its sequence number.
     type Entry<'a>
     where
         Self: 'a;
 
-    /// What a search asks for.
+    /// The argument of a search.
     type Probe<'p>;
 
-    /// Visits what the probe asks for: entries that the snapshot sees, and anti-matter up
-    /// to it, in the component's order where it has one, until the visitor breaks.
-    /// Whether anti-matter hides something in an older component is the caller's business.
+    /// Visits the results of a probe until the visitor breaks: entries that the snapshot sees, and
+    /// anti-matter up to it. They come in the component's order if it has one. The caller decides
+    /// whether anti-matter hides entries of older components.
     fn search<'a>(
         &'a self,
         probe: Self::Probe<'_>,
@@ -109,22 +108,22 @@ pub trait MemoryComponent: ErasedMemory {
 
     /// Adds an entry that snapshots from `sequence` on see.
     ///
-    /// A key is written by one thread at a time, with rising sequence numbers; different
-    /// keys may be written by many threads, in any order of their numbers.
+    /// A key is written by one thread at a time, with rising sequence numbers. Many threads may
+    /// write different keys, in any order of their numbers.
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] when the component is sealed or cannot hold the entry,
-    /// [`crate::Error::Full`] without memory; then the component is unchanged.
+    /// [`crate::Error::Invalid`] if the component is sealed or cannot hold the entry,
+    /// [`crate::Error::Full`] without memory. The component is unchanged then.
     fn insert(&self, entry: Self::Entry<'_>, sequence: u64) -> Result<()>;
 
-    /// Adds anti-matter, and ends the entry that it deletes if this component holds it.
-    /// Where one write deletes and inserts the same key, the deletion comes first.
+    /// Adds anti-matter, and ends the entry that it deletes if this component holds it. If one
+    /// write deletes and inserts the same key, the deletion comes first.
     ///
     /// # Errors
-    /// As [`MemoryComponent::insert`].
+    /// As for [`MemoryComponent::insert`].
     fn delete(&self, entry: Self::Entry<'_>, sequence: u64) -> Result<()>;
 
-    /// Visits all entries in order, whatever snapshots see them, until the visitor breaks.
+    /// Visits all entries in order, visible or not, until the visitor breaks.
     ///
     /// # Errors
     /// The visitor's.

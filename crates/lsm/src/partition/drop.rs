@@ -1,13 +1,13 @@
-//! Dropping a dataset: its partitions give up what they have in memory and on disk.
+//! Drops a dataset: its partitions free their memory and disk space.
 //!
-//! The dataset goes with one manifest step, after which nothing of it is named. Its files are removed when the last reader of
-//! each lets go of it (I6). A crash before the step leaves the dataset as it was; a crash after it leaves files that no
-//! manifest names, which the next open removes.
+//! One manifest step removes the dataset; after it, nothing of the dataset is named. The last
+//! reader of each file removes it (I6). A crash before the step leaves the dataset unchanged. A
+//! crash after it leaves files that no manifest names, which the next open removes.
 //!
-//! Flushes, merges and index builds may be under way. Each ends in a manifest step of its own.
+//! Flushes, merges and index builds may be in progress. Each ends in its own manifest step.
 //! - A step after the drop finds no dataset. The work installs nothing and removes its files.
-//! - A step before the drop made the files the dataset's, so the drop removes them. The work then finds all indexes
-//!   dropped in memory and marks its components as obsolete.
+//! - A step before the drop made the files part of the dataset, so the drop removes them. The work
+//!   then finds all indexes dropped in memory and marks its components as obsolete.
 
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use super::{Generation, Partitions, Presence, Versions, Workshop};
 use crate::manifest::DatasetState;
 
 impl Partitions {
-    /// Gives up all components, in memory and on disk, after the manifest step that removed the dataset; `removed` is
-    /// what the manifest had of it. Snapshots that there are keep what they have pinned; new ones find
-    /// [`Error::Dropped`](crate::Error::Dropped). The caller lets no writer in.
+    /// Frees all components, in memory and on disk, after the manifest step that removed the
+    /// dataset. `removed` is the dataset's state in the manifest. Existing snapshots keep the
+    /// components that they have pinned; new ones get [`Error::Dropped`](crate::Error::Dropped).
+    /// The caller excludes writers.
     pub fn give_up(&self, workshop: &Workshop, removed: &DatasetState) {
         let indexes = removed.partitions.iter().flat_map(|partition| &partition.indexes);
         discard(workshop, indexes.flat_map(|index| index.loaded.iter().flat_map(|loaded| &loaded.runs)));
@@ -38,13 +39,13 @@ impl Partitions {
             self.versions.store(Arc::new(next));
             old
         };
-        // Not under the lock, as the last reader to let go of a file removes it.
+        // Not under the lock, as the last reader of a file removes it.
         old.iter().for_each(|part| part.file().set_obsolete());
     }
 }
 
 impl Versions {
-    /// Whether the dataset is gone.
+    /// Whether the dataset was dropped.
     pub fn is_dropped(&self) -> bool {
         self.iter().all(|version| version.is_dropped())
     }

@@ -13,10 +13,10 @@ use crate::{Error, Result, parallel};
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-/// What flush and merge need of the store.
+/// The parts of the store that flushes and merges use.
 #[derive(Clone, Debug)]
 pub struct Workshop {
-    /// Where files go.
+    /// The storage for new files.
     pub storage: Arc<dyn Storage>,
     /// The cache of new components.
     pub cache: Arc<PageCache>,
@@ -26,7 +26,7 @@ pub struct Workshop {
     pub next_file_id: Arc<AtomicU64>,
     /// Most threads that work on the partitions of one flush.
     pub threads_max: usize,
-    /// The merges that are under way.
+    /// The merges in progress.
     pub merges: Arc<RunningMerges>,
 }
 
@@ -50,7 +50,7 @@ impl Workshop {
     }
 }
 
-/// What a flush did.
+/// The result of a flush.
 #[derive(Clone, Debug, Default)]
 pub struct FlushOutcome {
     /// Bytes of the new components.
@@ -62,14 +62,14 @@ pub struct FlushOutcome {
 }
 
 impl Partitions {
-    /// Writes the oldest sealed generations, one of each partition, to disk and installs them (I4). The components of the
-    /// partitions are built by several threads. `wait_visible` waits until
-    /// every change up to a sequence number is applied and durable (I3); `low_water` tells
-    /// what the manifest should say of the log once these generations are on disk. `None` where there is nothing to
+    /// Writes the oldest sealed generations, one of each partition, to disk and installs them (I4).
+    /// Several threads build the components of the partitions. `wait_visible` waits until every
+    /// change up to a sequence number is applied and durable (I3). `low_water` returns the log
+    /// position for the manifest once these generations are on disk. `None` if there is nothing to
     /// flush, or the dataset was dropped meanwhile.
     ///
-    /// What a crash leaves: before the manifest step, component files that no manifest names,
-    /// which the next open removes; after it, all new components and the new cut.
+    /// A crash before the manifest step leaves component files that no manifest names, which the
+    /// next open removes. A crash after it leaves all new components and the new cut.
     pub fn flush(
         &self,
         workshop: &Workshop,
@@ -89,7 +89,7 @@ impl Partitions {
         }
         wait_visible(sequence.1)?;
         generations.iter().for_each(|generation| generation.end_changes());
-        // From here on every new snapshot sees at least the cut, so these are all that lie inside.
+        // From here on every new snapshot sees at least the cut, so these are all of those inside.
         let snapshots = self.snapshots.sequences_below(sequence.1);
         // Nothing was written to the others.
         let touched = |partition: &usize| !generations[*partition].is_untouched();
@@ -102,7 +102,7 @@ impl Partitions {
         for (&partition, written) in partitions.iter().zip(written) {
             match written {
                 Ok(written) => metas[partition] = written,
-                // Of several, one that nobody may overlook.
+                // Of several errors, one that must not be overlooked.
                 Err(error) if error.is_failed_sync() => failed = Some(error),
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -13,16 +13,16 @@ use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
 const NOT_SEALED: u64 = u64::MAX;
 
-/// The memory components of all indexes of a partition that belong together.
+/// The memory components of all indexes of a partition between two cuts.
 pub struct Generation {
-    /// The indexes that there were when it was begun, by their places; none where one was dropped.
+    /// The indexes at its beginning, by their places; `None` for one that was dropped.
     members: Vec<Option<Member>>,
     /// Changes up to this number are older.
     after: u64,
     /// Position in the log before the first entry; `u64::MAX` while there is none.
     first_lsn: AtomicU64,
     cut: AtomicU64,
-    /// How far each source has been read with the entries here.
+    /// The position of each source with the entries here.
     sources: Mutex<BTreeMap<u32, u64>>,
 }
 
@@ -52,7 +52,7 @@ impl Generation {
         })
     }
 
-    /// One of no index, which takes nothing.
+    /// A generation without indexes, which takes nothing.
     pub(super) fn without_indexes(after: u64) -> Self {
         Self {
             members: Vec::new(),
@@ -63,7 +63,8 @@ impl Generation {
         }
     }
 
-    /// The memory component of the index at a place; none if the index came later, or had gone.
+    /// The memory component of the index at a place; `None` if the index came later, or was
+    /// dropped.
     pub fn memory(&self, place: usize) -> Option<&dyn ErasedMemory> {
         self.members.get(place)?.as_ref().map(|member| &*member.memory)
     }
@@ -72,7 +73,7 @@ impl Generation {
         self.members.iter().flatten().map(|member| &member.memory)
     }
 
-    /// The memory component of the index at a place, of which it must have one.
+    /// The memory component of the index at a place, which must exist.
     pub fn memory_of<T: Any>(&self, place: usize) -> Result<&T> {
         let memory = self.memory(place);
         downcast_memory(memory.ok_or_else(|| Error::Invalid("a generation is older than an index".into()))?)
@@ -83,12 +84,12 @@ impl Generation {
         self.memory(place).is_none_or(|memory| memory.is_empty())
     }
 
-    /// Number of the places of indexes that there were when it was begun.
+    /// Number of index places at its beginning.
     pub fn places(&self) -> usize {
         self.members.len()
     }
 
-    /// Notes the log position of an entry whose operations go here. To be called under the
+    /// Notes the log position of an entry whose operations are stored here. To be called under the
     /// store's commit latch, so positions only ascend.
     pub fn note_lsn(&self, lsn: u64) {
         if self.first_lsn.load(Ordering::Relaxed) == u64::MAX {
@@ -96,27 +97,27 @@ impl Generation {
         }
     }
 
-    /// Notes how far the source of an entry has been read whose operations go here. To be called under the store's
-    /// commit latch, so that a cut takes it along with the entry.
+    /// Notes the source position of an entry whose operations are stored here. To be called under
+    /// the store's commit latch, so that a cut includes both.
     pub fn note_source(&self, header: &EntryHeader) {
         if header.source != 0 {
             advance(&mut self.sources.lock(), header.source, header.source_offset);
         }
     }
 
-    /// How far a source has been read with the entries here, if there are any from it.
+    /// The position of a source with the entries here, if there are any from it.
     pub fn source_offset(&self, source: u32) -> Option<u64> {
         self.sources.lock().get(&source).copied()
     }
 
-    /// How far each source has been read, if they had been read as far as `before` without what is here.
+    /// The position of each source, given the positions `before` this generation.
     pub(super) fn sources_after(&self, before: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
         let mut after = before.clone();
         self.sources.lock().iter().for_each(|(&source, &offset)| advance(&mut after, source, offset));
         after
     }
 
-    /// Where the log must be kept from for the sake of this generation.
+    /// The LSN from which this generation needs the log.
     pub fn first_lsn(&self) -> Option<u64> {
         Some(self.first_lsn.load(Ordering::Acquire)).filter(|lsn| *lsn != u64::MAX)
     }
@@ -126,7 +127,8 @@ impl Generation {
         self.first_lsn().is_none()
     }
 
-    /// Applies an operation. Indexes that it does not have are passed over: they have gone, or came later.
+    /// Applies an operation. Operations of indexes that are not here are skipped: they were
+    /// dropped, or came later.
     pub fn apply(&self, operation: &Operation<'_>, sequence: u64) -> Result<()> {
         match self.members.iter().flatten().find(|member| member.numbered.id == operation.index) {
             None => Ok(()),
@@ -149,7 +151,8 @@ impl Generation {
         Ok((self.after + 1, cut))
     }
 
-    /// Ends the changes of a sealed generation, when all up to its cut are applied.
+    /// Seals the memory components of a sealed generation, once all changes up to its cut are
+    /// applied.
     pub(super) fn end_changes(&self) {
         self.memories().for_each(|memory| memory.seal());
     }
@@ -160,7 +163,7 @@ impl Generation {
     }
 }
 
-/// Moves the position of a source on; none goes back.
+/// Raises the position of a source; positions never go back.
 fn advance(sources: &mut BTreeMap<u32, u64>, source: u32, offset: u64) {
     let position = sources.entry(source).or_default();
     *position = offset.max(*position);

@@ -1,14 +1,16 @@
-//! Indexes that come and go while the partitions are open. They do so in all partitions of a dataset at once.
+//! Creates and drops indexes while the partitions are open, in all partitions of a dataset at once.
 //!
-//! A new index has to hold what comes from a moment on, and what was there before. The moment is a cut between two
-//! generations: [`Partitions::begin_index`]. From then on it takes changes like every other index, and its components are
-//! flushed and merged, but searches do not use it, and its anti-matter is kept. What was there at the cut is loaded in
-//! bulk beside that, in sorted runs that are kept as they come ([`Partitions::keep_loaded`]), and becomes its oldest component:
+//! A new index gets all changes after a moment, and the records from before it. The moment is a cut
+//! between two generations: [`Partitions::begin_index`]. From then on it takes changes like every
+//! other index, and its components are flushed and merged. Searches do not use it yet, and its
+//! anti-matter is kept. The records from before the cut are loaded in bulk meanwhile, in sorted
+//! runs ([`Partitions::keep_loaded`]). They become its oldest component:
 //! [`Partitions::complete_index`].
 //!
-//! A load that is interrupted goes on after what is in its runs, and reads what is there by then. So of the changes that the index
-//! has taken meanwhile, some entries come once more, from the records. None of them contradicts the index, as it agrees with
-//! the records; but each is to be found once, and so the components are merged before searches use them.
+//! An interrupted load continues behind its runs and reads the current records. It may therefore
+//! repeat entries of changes that the index has taken meanwhile. None of them contradicts the
+//! index, since the index agrees with the records. But searches must find each entry once, so the
+//! components are merged before searches use them.
 
 use std::sync::Arc;
 
@@ -18,15 +20,16 @@ use crate::disk::ComponentMeta;
 use crate::manifest::{IndexState, Loaded, Manifest};
 use crate::{Error, Result};
 
-/// How often writers are kept out for an index that goes on, and let in again as a merge has begun; the last time they wait for it.
+/// How often writers are excluded for an index that continues, and admitted again because a merge
+/// has begun. The last time they wait for the merge.
 const EXCLUSIONS_MAX: u32 = 16;
 
 impl Partitions {
-    /// Adds an index that takes all changes after `cut`, the last sequence number given out, and tells its place. The
-    /// caller lets no writer in, and has sealed everything at the cut; `change` is what else the manifest's step does.
+    /// Adds an index that takes all changes after `cut`, the last sequence number given out;
+    /// returns its place. The caller excludes writers and has sealed everything at the cut.
+    /// `change` makes further changes in the same manifest step.
     ///
-    /// What a crash leaves: the index is not there, or has nothing and is to be begun again
-    /// ([`Self::resume_index`]).
+    /// A crash leaves no index, or an empty one that is to be begun again ([`Self::resume_index`]).
     pub fn begin_index(
         &self,
         workshop: &Workshop,
@@ -36,7 +39,7 @@ impl Partitions {
     ) -> Result<usize> {
         let id = numbered.id;
         let index = IndexVersion { numbered, components: Vec::new(), presence: Presence::Building };
-        // Whatever can fail does so before the step.
+        // All fallible operations precede the step.
         let add = |versions: &mut Versions, partition| {
             versions.change(partition, |version| version.indexes.push(index.clone()));
         };
@@ -55,7 +58,8 @@ impl Partitions {
             Ok(())
         })?;
         let _exchange = self.exchange.lock();
-        // Flushes and merges may have exchanged the version meanwhile; nobody else adds indexes or seals.
+        // Flushes and merges may have exchanged the version meanwhile. Nothing else adds indexes or
+        // seals.
         let mut next = (*self.versions()).clone();
         for (partition, active) in active.into_iter().enumerate() {
             add(&mut next, partition);
@@ -66,13 +70,16 @@ impl Partitions {
         Ok(place)
     }
 
-    /// Goes on with an index that was not complete when the partitions were opened. Of a partition of which nothing is loaded, what
-    /// the index has goes, and it takes all changes from now on; of the others, nothing is lost. `exclude` keeps writers out,
-    /// flushes everything, and returns what lets them in again, which is dropped behind the step and `begun`. No merge lock is held then, as
-    /// flushes may merge to make room. So that writers do not wait for a merge, it is called anew if one has begun meanwhile, up to
-    /// 16 times. Nothing happens if the index was dropped or completed before.
+    /// Continues with an index that was incomplete when the partitions were opened. In partitions
+    /// without loaded runs, the index is emptied and takes all changes from now on; in the others
+    /// nothing is lost.
     ///
-    /// What a crash leaves: what it had, or nothing of partitions of which nothing is loaded.
+    /// - `exclude` excludes writers, flushes everything, and returns a guard that admits them
+    ///   again. The guard is dropped after the step and `begun`. No merge lock is held during
+    ///   `exclude`, as flushes may merge to make room. If a merge has begun meanwhile, `exclude` is
+    ///   called again, up to 16 times, so that writers do not wait for the merge.
+    /// - Nothing happens if the index was dropped or completed before.
+    /// - A crash leaves the index as it was, or emptied in the partitions without loaded runs.
     pub fn resume_index<G, E: From<Error>>(
         &self,
         workshop: &Workshop,
@@ -115,16 +122,17 @@ impl Partitions {
         Ok(())
     }
 
-    /// How far the load of an index has come in a partition.
+    /// The progress of loading an index in a partition.
     pub fn loaded(&self, workshop: &Workshop, partition: usize, place: usize) -> Result<Option<Loaded>> {
         let mut manifest = (*workshop.manifest.current()).clone();
         let index = self.listed_mut(self.state_mut(&mut manifest, partition)?, place);
         Ok(index.and_then(|index| index.loaded.take()))
     }
 
-    /// Keeps runs of a load of an index in a partition: from now on they have the entries of all records with keys before
-    /// `next_key`, or of all records. What they were made from is on disk. The files are removed if the step does not
-    /// happen, or if the index was dropped, which is told by false.
+    /// Adds runs of a load of an index in a partition. From now on the runs have the entries of all
+    /// records with keys before `next_key`, or of all records. The components that they were made
+    /// from are on disk. If the step fails, or the index was dropped (returns false), the files are
+    /// removed.
     pub fn keep_loaded(
         &self,
         workshop: &Workshop,
@@ -146,7 +154,7 @@ impl Partitions {
         Ok(true)
     }
 
-    /// Forgets what was loaded of an index that is not complete, so that it is begun anew.
+    /// Discards the loaded runs of an incomplete index, so that it is begun anew.
     pub fn forget_loaded(&self, workshop: &Workshop, place: usize) -> Result<()> {
         let runs = workshop.step(|manifest| self.take_runs(manifest, place))?;
         discard(workshop, &runs);
@@ -162,10 +170,11 @@ impl Partitions {
         Ok(runs)
     }
 
-    /// Gives an index the components of what was there when it was begun, as its oldest: one of each partition but those which
-    /// have theirs already. From here on new snapshots can search it; where components may have the same entries, only after
-    /// they have been merged, and [`Self::finish_index`]. The files of runs are removed, and those of the components if the step
-    /// does not happen, or if the index was dropped, which is told by false.
+    /// Gives an index its oldest components, with the records from before it was begun: one for
+    /// each partition that has none yet. From here on new snapshots can search it. If components
+    /// may repeat entries, they have to be merged first, see [`Self::finish_index`]. The files of
+    /// runs are removed. If the step fails, or the index was dropped (returns false), the files of
+    /// the components are removed.
     pub fn complete_index(&self, workshop: &Workshop, place: usize, metas: &[Option<ComponentMeta>]) -> Result<bool> {
         if metas.len() != self.count {
             return Err(Error::Invalid(format!("{} components for {} partitions", metas.len(), self.count)));
@@ -218,7 +227,7 @@ impl Partitions {
         Ok(true)
     }
 
-    /// Has new snapshots search an index whose components were merged since it got what was there when it was begun. False if it was
+    /// Makes an index visible to new snapshots after its components were merged. False if it was
     /// dropped.
     pub fn finish_index(&self, workshop: &Workshop, place: usize) -> Result<bool> {
         let is_there = workshop.step(|manifest| {
@@ -243,8 +252,9 @@ impl Partitions {
         Ok(true)
     }
 
-    /// Removes an index. Snapshots that see it can search it until they go. The caller lets no writer in, and has flushed
-    /// everything: what is in memory of an index that was dropped is not flushed any more.
+    /// Removes an index. Snapshots that see it can search it until they end. The caller excludes
+    /// writers and has flushed everything, since memory components of a dropped index are never
+    /// flushed.
     pub fn drop_index(
         &self,
         workshop: &Workshop,
@@ -265,8 +275,8 @@ impl Partitions {
         Ok(())
     }
 
-    /// Takes away all disk components of an index in some partitions, which the manifest no longer names. Their files go with the
-    /// last reader (I6), and not under the lock.
+    /// Removes all disk components of an index in some partitions, which the manifest no longer
+    /// names. The last readers remove their files (I6), and not under the lock.
     fn empty_index(&self, place: usize, partitions: &[usize], presence: Presence) {
         let old = {
             let _exchange = self.exchange.lock();

@@ -1,4 +1,4 @@
-//! How components become a dataset's in other ways than by flushes and merges, and what all ways have in common.
+//! Installs components by other means than flushes and merges, and the common parts of all means.
 
 use std::sync::Arc;
 
@@ -9,11 +9,13 @@ use crate::manifest::{IndexState, Manifest, PartitionState};
 use crate::{Error, Result};
 
 impl Partitions {
-    /// Adds components that were loaded in bulk, of the indexes of all partitions at their places, as the newest, in one step. The caller
-    /// has flushed everything that is older, and lets no writer in between; `before_visible` is called
-    /// when `change` and the components are durable and nobody sees the components yet. What their own
-    /// descriptions cannot know is said here: that all of their records have this number. After an error
-    /// the files are not in the manifest, unless [`ManifestFile::has_failed`](crate::manifest::ManifestFile::has_failed) says that they may be.
+    /// Adds components from a bulk load as the newest of the indexes of all partitions, in one
+    /// step. The caller has flushed everything older, and excludes writers. `before_visible` is
+    /// called when `change` and the components are durable and not visible yet. Their records all
+    /// get one sequence number, which their own descriptions do not have. After an error the files
+    /// are not in the manifest, unless
+    /// [`ManifestFile::has_failed`](crate::manifest::ManifestFile::has_failed) tells that they may
+    /// be.
     pub fn install_loaded(
         &self,
         workshop: &Workshop,
@@ -53,9 +55,9 @@ impl Partitions {
         Ok(())
     }
 
-    /// Exchanges all components of one index of a partition for `meta`, as a repair does, whatever the manifest
-    /// has there. The caller has flushed everything, and lets no writer in between. The new file
-    /// is removed if the step does not happen.
+    /// Replaces all components of one index of a partition by `meta`, as a repair does, whatever
+    /// the manifest lists there. The caller has flushed everything, and excludes writers. If the
+    /// step fails, the new file is removed.
     pub fn replace_index(
         &self,
         workshop: &Workshop,
@@ -86,12 +88,12 @@ impl Partitions {
             self.versions.store(Arc::new(next));
             old
         };
-        // Not under the lock, as the last reader to let go of a file removes it.
+        // Not under the lock, as the last reader of a file removes it.
         old.iter().for_each(|part| part.file().set_obsolete());
         Ok(())
     }
 
-    /// Adds new components, each as the newest of its index. Tells the places of indexes that are gone.
+    /// Adds new components, each as the newest of its index. Returns the places of dropped indexes.
     pub(super) fn add_components(&self, state: &mut PartitionState, metas: &[Option<ComponentMeta>]) -> Vec<usize> {
         let mut dropped = Vec::new();
         for (place, meta) in metas.iter().enumerate() {
@@ -104,12 +106,12 @@ impl Partitions {
         dropped
     }
 
-    /// What the manifest says of the index at a place, which it may list elsewhere.
+    /// The manifest's state of the index at a place, which it may list elsewhere.
     pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
         self.listed_mut(state, place).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
     }
 
-    /// As [`Self::index_mut`]; none of an index that was dropped.
+    /// Like [`Self::index_mut`]; `None` for a dropped index.
     pub(super) fn listed_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Option<&'a mut IndexState> {
         let id = self.versions.load()[0].indexes[place].numbered.id;
         state.indexes.iter_mut().find(|index| index.id == id)
@@ -142,14 +144,14 @@ impl Version {
 /// Removes finished component files that will not be installed.
 pub(super) fn discard<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
     for meta in metas {
-        // What cannot be removed is a stray, which the next open removes.
+        // A file that cannot be removed is a stray, which the next open removes.
         let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
     }
 }
 
-/// Removes the component files of a manifest step that failed. Whether it reached the disk is
-/// unknown only after a failed rename or sync; the manifest then takes no further step, and the
-/// files stay. What no manifest names of them, the next open removes.
+/// Removes the component files of a failed manifest step. After a failed rename or sync, it is
+/// unknown whether the step reached the disk. The manifest then takes no further step, and the
+/// files stay. The next open removes those that no manifest names.
 pub(super) fn discard_uninstalled<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
     if !workshop.manifest.has_failed() {
         discard(workshop, metas);

@@ -11,12 +11,12 @@ use crate::policy::MergePolicy;
 use crate::{Error, Result};
 use terrane_storage::sync::MutexGuard;
 
-/// What a merge did.
+/// The result of a merge.
 #[derive(Clone, Debug, Default)]
 pub struct MergeOutcome {
-    /// Components that went in.
+    /// Number of merged components.
     pub components: usize,
-    /// One that came out, or none if they held nothing together.
+    /// Number of new components, 0 if nothing was left.
     pub components_left: usize,
     /// Bytes read.
     pub bytes_read: u64,
@@ -32,9 +32,9 @@ impl Partitions {
         indexes.any(|index| policy.is_behind(&sizes(&index.components), times))
     }
 
-    /// Makes the merge that the policy wants first in a partition, most components before fewer, but of no more than
-    /// have their longest pages, one of each, in `bytes_max`, or two. `None` when it wants none, another
-    /// merge is under way or this was cancelled.
+    /// Runs the merge that the policy wants first in a partition. It prefers more components, but
+    /// no more than have their longest pages, one of each, in `bytes_max`; two are always allowed.
+    /// `None` if the policy wants none, another merge is in progress or this was cancelled.
     pub fn merge(
         &self,
         workshop: &Workshop,
@@ -47,8 +47,9 @@ impl Partitions {
         if !indexes.iter().any(|index| policy.choose(&sizes(&index.components)).is_some()) {
             return Ok(None);
         }
-        // Chosen under the lock, or another merge might have put other components in these places. Who compacts has the
-        // policy asked when that is done, and merges of other partitions do not wait for it.
+        // Chosen under the lock, or another merge might have put other components in these places.
+        // A compaction asks the policy again when it is done, and merges of other partitions do not
+        // wait for it.
         let Some(merging) = self.merging[partition].try_lock() else { return Ok(None) };
         let version = self.version(partition);
         let wanted = version.indexes.iter().enumerate().filter_map(|(place, index)| {
@@ -65,8 +66,9 @@ impl Partitions {
         self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
     }
 
-    /// Merges in all partitions, one after the other, until there are few components; how many merges that took. For where
-    /// too many files are open: each merge opens one, and lets go of several.
+    /// Merges in all partitions, one after the other, until there are few components; returns the
+    /// number of merges. For use if too many files are open: each merge opens one file and closes
+    /// several.
     pub fn merge_to_fewest(
         &self,
         workshop: &Workshop,
@@ -84,9 +86,10 @@ impl Partitions {
         Ok(count)
     }
 
-    /// Merges the `count` oldest components of an index of a partition into one, or all if they are fewer by now; a single
-    /// one only if that leaves something out. It takes several merges where the longest pages, one of
-    /// each, are more than `bytes_max`. `None` when there was nothing to do or it was cancelled.
+    /// Merges the `count` oldest components of an index of a partition into one, or all if there
+    /// are fewer by now. A single one is merged only if that drops something. It takes several
+    /// merges if the longest pages, one of each, exceed `bytes_max`. `None` if there was nothing to
+    /// do or it was cancelled.
     pub fn merge_oldest(
         &self,
         workshop: &Workshop,
@@ -100,14 +103,14 @@ impl Partitions {
         let mut total: Option<MergeOutcome> = None;
         let mut left = count;
         loop {
-            // Flushes add components in front of these meanwhile, and nobody else changes them.
+            // Flushes add components in front of these meanwhile, and nothing else changes them.
             let version = self.version(partition);
             let parts = version.components(place);
             let newer = parts.len().saturating_sub(left);
             left = parts.len() - newer;
             let step = match &parts[newer..] {
                 [] => return Ok(total),
-                // What was merged just now leaves nothing out.
+                // The result of the last merge has nothing left to drop.
                 [_] if total.is_some() => return Ok(total),
                 [only] => {
                     let meta = only.file().meta();
@@ -132,8 +135,8 @@ impl Partitions {
         }
     }
 
-    /// Merges neighbouring components of the version of a partition, of which flushes may have made a newer one
-    /// meanwhile. `None` when it was cancelled.
+    /// Merges neighbouring components in the version of a partition. Flushes may have made a newer
+    /// version meanwhile. `None` if it was cancelled.
     fn merge_range(
         &self,
         _merging: &MutexGuard<'_, ()>,
@@ -158,7 +161,7 @@ impl Partitions {
             discard(workshop, [&meta]);
         }
         if !self.exchange_components(workshop, partition, place, chosen, (!empty).then_some(&meta))? {
-            // The index was dropped, and what came of its components is gone with it.
+            // The index was dropped, and the merged component with it.
             return Ok(None);
         }
         let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
@@ -170,10 +173,9 @@ impl Partitions {
         }))
     }
 
-    /// Puts one component, or none, in the place of several; their files go when their last
-    /// reader lets go of them (I6). Flushes may add newer components meanwhile, so the old
-    /// ones are found by their ids. False if the index or its dataset was dropped. The new file is removed then, or if
-    /// the step does not happen.
+    /// Replaces several components by one or none. The last readers of the files remove them (I6).
+    /// Flushes may add newer components meanwhile, so the old ones are found by their ids. The new
+    /// file is removed if the step fails, or if the index or its dataset was dropped (returns false).
     fn exchange_components(
         &self,
         workshop: &Workshop,
@@ -197,7 +199,7 @@ impl Partitions {
             discard(workshop, meta);
             return Ok(false);
         }
-        // The new file is the store's from here on, whatever happens.
+        // From here on the new file belongs to the store in any case.
         let _exchange = self.exchange.lock();
         let mut next = (*self.versions()).clone();
         if next[partition].indexes[place].is_dropped() {
@@ -216,7 +218,7 @@ impl Partitions {
     }
 }
 
-/// Where the neighbouring components `ids` lie among all; behind all if `ids` is empty.
+/// The range of the neighbouring components `ids` among all; behind all if `ids` is empty.
 fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Range<usize>> {
     let all: Vec<u64> = all.collect();
     let Some(first) = ids.first() else { return Ok(all.len()..all.len()) };
@@ -227,8 +229,8 @@ fn place_of(all: impl ExactSizeIterator<Item = u64>, ids: &[u64]) -> Result<Rang
     }
 }
 
-/// How many components, of which a merge holds a page each, are merged at once: as many as have their
-/// longest pages in `bytes_max`, and two if there are so many.
+/// How many components are merged at once. A merge holds one page of each, so as many as have their
+/// longest pages in `bytes_max`, and at least two if there are two.
 pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) -> usize {
     let mut sum = 0;
     let fits = |(number, bytes): (usize, u32)| {
@@ -238,9 +240,9 @@ pub fn merged_at_once(longest_pages: impl Iterator<Item = u32>, bytes_max: u64) 
     longest_pages.enumerate().map_while(fits).count()
 }
 
-/// What to merge next of several components, of which the pages and sizes are given, to make one of all
-/// in the end: neighbours of which the longest pages are no more than `bytes_max`, but two, and the
-/// fewest bytes for each component that goes. As few at first as leave the last merges as many as fit.
+/// The next of the merges that turn several components, given their longest pages and sizes, into
+/// one. It merges neighbours whose longest pages fit `bytes_max`, or two, with the fewest bytes per
+/// component removed. The first merge is small enough that the last ones are as large as possible.
 fn step_to_one(longest_pages: &[u32], sizes: &[u64], bytes_max: u64) -> Range<usize> {
     let all = sizes.len();
     let fitting = |end: usize| merged_at_once(longest_pages[..end].iter().rev().copied(), bytes_max);
@@ -276,7 +278,8 @@ mod tests {
         assert_eq!(count(&[1], 0), 1);
     }
 
-    /// Merges in steps until one is left; returns how many went into each and the bytes merged.
+    /// Merges in steps until one is left; returns the number merged in each step, and the bytes
+    /// merged.
     fn merge_to_one(pages: &[u32], sizes: &[u64], bytes_max: u64) -> (Vec<usize>, u64) {
         let (mut pages, mut sizes) = (pages.to_vec(), sizes.to_vec());
         let (mut steps, mut bytes) = (Vec::new(), 0);
@@ -299,7 +302,7 @@ mod tests {
         assert_eq!(merge_to_one(&[10; 9], &[5; 9], 80).0, [2, 8], "the largest merge is a full one");
         let (steps, bytes) = merge_to_one(&[90; 16], &[1; 16], 80);
         assert_eq!((steps.len(), bytes), (15, 64), "two at a time, each byte four times");
-        // A large old one is not merged again and again.
+        // A large old component is not merged again and again.
         let large: Vec<u64> = [&[1; 20][..], &[1000]].concat();
         assert_eq!(merge_to_one(&[10; 21], &large, 50).1.div_ceil(1000), 2);
         // Long pages among short ones.

@@ -1,23 +1,24 @@
 //! The partitions of a dataset: their indexes, the components of these, and their common history.
 //!
-//! Which records a partition has is the user's business; here it is a number from 0 on. Each has memory and disk
-//! components of its own, of the same indexes in the same places.
+//! The user assigns records to partitions; here a partition is a number from 0 on. Each has its own
+//! memory and disk components, of the same indexes in the same places.
 //!
-//! I1 Sealing is a cut by sequence number over all indexes of all partitions: everything up to the cut is in
-//!    the sealed generations or older ones, everything after it in the new ones. So all partitions have as many
-//!    generations, with the same cuts.
+//! I1 Sealing is a cut by sequence number over all indexes of all partitions. Everything up to the
+//!    cut is in the sealed or older generations, everything after it in the new ones. All
+//!    partitions therefore have the same number of generations, with the same cuts.
 //! I2 Generations are flushed oldest first, so a new disk component is newer than all others.
 //! I3 Sealed generations are flushed only when all their changes are applied and durable, that
 //!    is, when `visible_seq` has reached their cut.
-//! I4 One manifest step installs the components of all indexes of all partitions that a flush made, with the
-//!    cut as `flushed_sequence`; recovery redoes what is above it and nothing else. (A rule
-//!    per component, "skip if LSN <= component LSN", would lose acknowledged writes when
-//!    LSN 12 goes to the old component, LSN 11 to the new one and the old one is flushed. With a step for each
-//!    partition, a store without a log could come back with a part of a transaction.)
-//! I5 The indexes change where one generation ends and the next begins: a generation has memory components of the
-//!    indexes that there were when it was begun, and what it is flushed to goes to those of them that are still there.
-//! I6 A component file is removed only after the manifest that no longer names it is durable
-//!    and the last reader has let go of it.
+//! I4 One manifest step installs the components of all indexes of all partitions that a flush made,
+//!    with the cut as `flushed_sequence`. Recovery redoes what is above it and nothing else. (A
+//!    rule per component, "skip if LSN <= component LSN", would lose acknowledged writes: if LSN 12
+//!    goes to the old component, LSN 11 to the new one, and the old one is flushed. With a step for
+//!    each partition, a store without a log could come back with a part of a transaction.)
+//! I5 The indexes change where one generation ends and the next begins. A generation has memory
+//!    components of the indexes that existed at its beginning. They are flushed to those that still
+//!    exist.
+//! I6 A component file is removed only after the manifest that no longer names it is durable and
+//!    its last reader has dropped it.
 
 mod drop;
 mod flush;
@@ -47,7 +48,7 @@ use crate::{Error, Result};
 use terrane_storage::Storage;
 use terrane_storage::sync::Mutex;
 
-/// The components of all partitions at one moment, by their numbers.
+/// The components of all partitions at one moment, by partition number.
 #[derive(Clone, Debug)]
 pub struct Versions(Vec<Arc<Version>>);
 
@@ -60,7 +61,7 @@ impl std::ops::Deref for Versions {
 }
 
 impl Versions {
-    /// Exchanges what is there of a partition for what `change` makes of it.
+    /// Replaces the version of a partition by the result of `change`.
     fn change<T>(&mut self, partition: usize, change: impl FnOnce(&mut Version) -> T) -> T {
         change(Arc::make_mut(&mut self.0[partition]))
     }
@@ -71,11 +72,12 @@ impl Versions {
 pub struct Version {
     /// Memory components, newest first; the first one takes writes.
     pub generations: Vec<Arc<Generation>>,
-    /// The indexes. Each keeps its place while the partition is open; new ones come behind the others.
+    /// The indexes. Each keeps its place while the partition is open; new ones are added at the
+    /// end.
     pub indexes: Vec<IndexVersion>,
     /// Changes up to this number are in disk components.
     pub flushed_sequence: u64,
-    /// How far each source has been read with them.
+    /// The position of each source with them.
     pub sources: Arc<BTreeMap<u32, u64>>,
 }
 
@@ -86,27 +88,27 @@ pub struct IndexVersion {
     pub numbered: NumberedIndex,
     /// Its disk components, newest first.
     pub components: Vec<Arc<dyn DiskPart>>,
-    /// Whether they are all that there should be.
+    /// Whether all its components are there.
     pub presence: Presence,
 }
 
 /// Whether all components of an index are there.
 #[derive(Clone, Debug)]
 pub enum Presence {
-    /// They are.
+    /// All of them.
     Whole,
-    /// Some of those that the manifest has, older than the others, could not be opened.
+    /// Some older components in the manifest could not be opened.
     Damaged(Error),
-    /// What was there before the index was created is missing yet.
+    /// The records from before the index was created are still missing.
     Building,
-    /// All is there, and some of it perhaps twice; searches do not use it yet.
+    /// All is there, some of it perhaps twice; searches do not use it yet.
     Loaded,
-    /// The index is gone, and only its place is left.
+    /// The index was dropped, and only its place is left.
     Dropped,
 }
 
 impl IndexVersion {
-    /// Why components that the manifest has could not be opened, if it is so.
+    /// Why components in the manifest could not be opened, if so.
     pub fn damage(&self) -> Option<&Error> {
         match &self.presence {
             Presence::Damaged(error) => Some(error),
@@ -124,7 +126,7 @@ impl IndexVersion {
         matches!(self.presence, Presence::Building | Presence::Loaded)
     }
 
-    /// Whether it is gone.
+    /// Whether it was dropped.
     pub fn is_dropped(&self) -> bool {
         matches!(self.presence, Presence::Dropped)
     }
@@ -141,13 +143,13 @@ impl Version {
         self.generations.iter().filter_map(move |generation| generation.memory(place)).map(downcast_memory)
     }
 
-    /// Whether the dataset is gone, with all of its indexes.
+    /// Whether the dataset was dropped, with all of its indexes.
     pub fn is_dropped(&self) -> bool {
         self.indexes.iter().all(IndexVersion::is_dropped)
     }
 
-    /// An error if components of the index at `place` are missing or could not be opened, as what they hold
-    /// would be missing from every answer, and what they hide would come back.
+    /// An error if components of the index at `place` are missing or could not be opened. Their
+    /// entries would be missing from every result, and entries that they hide would come back.
     pub fn check_whole(&self, place: usize) -> Result<()> {
         match &self.indexes[place].presence {
             Presence::Whole => Ok(()),
@@ -180,7 +182,7 @@ impl Version {
 /// An index with its number within the dataset.
 #[derive(Clone, Debug)]
 pub struct NumberedIndex {
-    /// Number that operations in the log name.
+    /// Number by which operations in the log name it.
     pub id: u32,
     /// The index.
     pub index: Arc<dyn Index>,
@@ -194,23 +196,24 @@ pub struct Partitions {
     versions: ArcSwap<Versions>,
     /// Held while the versions are exchanged.
     exchange: Mutex<()>,
-    /// Held over a flush, so that generations are flushed one after the other.
+    /// Held during a flush, so that generations are flushed one after the other.
     flushing: Mutex<()>,
-    /// Held over a merge, one for each partition.
+    /// Held during a merge, one per partition.
     merging: Vec<Mutex<()>>,
     snapshots: SnapshotRegistry,
 }
 
-/// Gets the numbers of a partition and of the place of its index, and why a component cannot be opened.
+/// Receives a partition, the place of its index, and why a component cannot be opened.
 pub type OnDamage<'a> = dyn FnMut(usize, usize, Error) -> Result<()> + 'a;
 
 impl Partitions {
-    /// Opens the components that the manifest names. `on_damage` decides about an index of a partition
-    /// of which one cannot be opened: the error it returns, or an index without components
-    /// that answers nothing.
+    /// Opens the components that the manifest names. `on_damage` decides about an index with a
+    /// component that cannot be opened: it returns an error, or an index without components that
+    /// answers nothing.
     ///
     /// # Errors
-    /// States that are not of one dataset: their ids are not 0, 1, and so on, or they were not flushed together.
+    /// When the states are not of one dataset: their ids are not 0, 1, and so on, or they were not
+    /// flushed together.
     pub fn open(
         storage: &Arc<dyn Storage>,
         cache: &Arc<PageCache>,
@@ -249,22 +252,22 @@ impl Partitions {
         self.dataset
     }
 
-    /// How many they are.
+    /// Number of partitions.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The components now.
+    /// The current components.
     pub fn versions(&self) -> Arc<Versions> {
         self.versions.load_full()
     }
 
-    /// The components of a partition now.
+    /// The current components of a partition.
     pub fn version(&self, partition: usize) -> Arc<Version> {
         self.versions.load()[partition].clone()
     }
 
-    /// The indexes now; they are the same in all partitions, but for their components.
+    /// The current indexes. They are the same in all partitions, except for their components.
     pub fn places(&self) -> usize {
         self.versions.load()[0].indexes.len()
     }
@@ -279,14 +282,14 @@ impl Partitions {
         &self.snapshots
     }
 
-    /// The generation of a partition that takes writes. To be called under the store's commit latch, which
-    /// is what makes sealing a cut.
+    /// The generation of a partition that takes writes. To be called under the store's commit
+    /// latch, which makes sealing a cut.
     pub fn active(&self, partition: usize) -> Arc<Generation> {
         self.versions.load()[partition].generations[0].clone()
     }
 
-    /// Seals the active generations at `cut`, the last sequence number given out, and starts
-    /// new ones. To be called under the store's commit latch. False when there was nothing in any of them.
+    /// Seals the active generations at `cut`, the last sequence number given out, and starts new
+    /// ones. To be called under the store's commit latch. False if all of them were empty.
     pub fn seal(&self, cut: u64) -> Result<bool> {
         let _exchange = self.exchange.lock();
         let versions = self.versions.load_full();
@@ -302,7 +305,7 @@ impl Partitions {
         Ok(true)
     }
 
-    /// How far a source has been read with what was applied; 0 if there is nothing from it.
+    /// The position of a source with the applied changes; 0 if there is nothing from it.
     pub fn source_offset(&self, source: u32) -> u64 {
         let versions = self.versions.load();
         let in_memory = versions.iter().flat_map(|version| &version.generations);
@@ -311,8 +314,8 @@ impl Partitions {
         noted.chain(flushed).max().unwrap_or(0)
     }
 
-    /// Bytes of all memory components, at one moment: one that was flushed while they were summed up does not count
-    /// beside what came after it.
+    /// Bytes of all memory components, at one moment. A component that was flushed during the sum
+    /// does not count in addition to its successor.
     pub fn memory_used(&self) -> usize {
         let mut versions = self.versions.load();
         loop {
@@ -330,13 +333,13 @@ impl Partitions {
         self.versions.load().iter().map(|version| version.generations[0].memory_used()).sum()
     }
 
-    /// Where the log must be kept from for the sake of the memory components that take writes.
+    /// The LSN from which the memory components that take writes need the log.
     pub fn active_first_lsn(&self) -> Option<u64> {
         self.versions.load().iter().filter_map(|version| version.generations[0].first_lsn()).min()
     }
 
-    /// Where the log must be kept from for the sake of all memory components, but those of the oldest sealed
-    /// generations where these are `flushed`.
+    /// The LSN from which all memory components need the log, without the oldest sealed generations
+    /// if these are `flushed`.
     pub fn first_lsn(&self, flushed: bool) -> Option<u64> {
         let versions = self.versions.load();
         let kept = |version: &Version| {

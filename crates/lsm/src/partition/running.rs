@@ -1,4 +1,4 @@
-//! The merges that are under way, for who finds the disk full meanwhile.
+//! The merges in progress, for threads that find the disk full meanwhile.
 
 use terrane_storage::sync::{Condvar, Mutex};
 
@@ -9,15 +9,15 @@ struct State {
     waiting: usize,
 }
 
-/// Counts the merges that write a component at this moment. One that ends gives its components' space back, or that of what
-/// it has written, if it failed.
+/// Counts the merges that write a component at present. When one ends, it frees the space of the
+/// merged components, or that of its output if it failed.
 #[derive(Debug, Default)]
 pub struct RunningMerges {
     state: Mutex<State>,
     one_ended: Condvar,
 }
 
-/// A merge under way, until this is dropped.
+/// A merge in progress, until this is dropped.
 #[derive(Debug)]
 #[must_use = "the merge has ended when this is dropped"]
 pub struct Running<'a>(&'a RunningMerges);
@@ -32,13 +32,13 @@ impl Drop for Running<'_> {
 }
 
 impl RunningMerges {
-    /// Counts a merge as running. It may wait for no flush and no writer, as those wait for it.
+    /// Counts a merge as running. It must not wait for a flush or a writer, as those wait for it.
     pub fn begin(&self) -> Running<'_> {
         self.state.lock().running += 1;
         Running(self)
     }
 
-    /// Waits until a merge ends that is under way; false if there is none. Not for a thread that merges.
+    /// Waits until a running merge ends; false if there is none. Not for a thread that merges.
     pub fn wait_for_one(&self) -> bool {
         let mut state = self.state.lock();
         if state.running == 0 {

@@ -1,8 +1,8 @@
-//! Pinned versions: what a snapshot reads, whatever is flushed and merged meanwhile.
+//! Pinned versions: what a snapshot reads, despite flushes and merges.
 //!
-//! A snapshot pins disk components by count. It does not pin sealed memory: when a
-//! generation that it sees has been flushed, its version is exchanged for one that reads the
-//! new disk components instead, which keep the versions that the snapshot needs.
+//! A snapshot pins disk components by count. It does not pin sealed memory. When a generation that
+//! it sees has been flushed, its version is replaced by one with the new disk components, which
+//! keep the versions that the snapshot needs.
 
 use std::sync::{Arc, Weak};
 
@@ -12,17 +12,18 @@ use super::{Generation, Partitions, Version, Versions};
 use crate::index::DiskPart;
 use terrane_storage::sync::Mutex;
 
-/// A new component of the index at a place; none where that index has none.
+/// A new component of the index at a place; `None` if that index has none.
 pub(super) type NewPart = Option<Arc<dyn DiskPart>>;
 
-/// What a flush made of the generation of a partition.
+/// The components that a flush made of a partition's generation.
 pub(super) struct Flushed {
     pub generation: Arc<Generation>,
     /// By the places of the indexes.
     pub parts: Vec<NewPart>,
 }
 
-/// What one snapshot sees: the components of all partitions, and the sequence number up to which it sees changes.
+/// What one snapshot sees: the components of all partitions, and the sequence number up to which it
+/// sees changes.
 #[derive(Debug)]
 pub struct PinnedVersions {
     sequence: u64,
@@ -35,12 +36,12 @@ impl PinnedVersions {
         self.sequence
     }
 
-    /// The components to read. A long reader asks anew from batch to batch.
+    /// The components to read. A long scan asks anew for every batch.
     pub fn versions(&self) -> arc_swap::Guard<Arc<Versions>> {
         self.versions.load()
     }
 
-    /// The components to read, held on their own.
+    /// The components to read, with a count of their own.
     pub fn versions_full(&self) -> Arc<Versions> {
         self.versions.load_full()
     }
@@ -72,10 +73,10 @@ impl SnapshotRegistry {
         self.live.lock().iter().filter(|pinned| pinned.strong_count() > 0).count()
     }
 
-    /// Has every live snapshot that sees the generations that were flushed, one of each partition, read the new
+    /// Makes every live snapshot of the flushed generations, one of each partition, read the new
     /// components instead.
     pub(super) fn replace(&self, flushed: &[Flushed]) {
-        // Snapshots made from here on do not see them.
+        // Later snapshots do not see the flushed generations.
         let live = Self::upgrade(&self.live.lock());
         for pinned in live {
             let versions = pinned.versions.load_full();
@@ -85,7 +86,7 @@ impl SnapshotRegistry {
         }
     }
 
-    /// The live snapshots, to be let go of without the lock: the last to do so may remove files.
+    /// The live snapshots, to be dropped without the lock: the last one may remove files.
     fn upgrade(live: &[Weak<PinnedVersions>]) -> Vec<Arc<PinnedVersions>> {
         live.iter().filter_map(Weak::upgrade).collect()
     }
@@ -101,8 +102,8 @@ impl Version {
 }
 
 impl Versions {
-    /// These with the places of generations, one of each partition, taken by disk components; `None` if they do not
-    /// have the generations.
+    /// A copy in which disk components replace the generations, one of each partition; `None` if it
+    /// does not have these generations.
     pub(super) fn with_flushed(&self, flushed: &[Flushed]) -> Option<Self> {
         let mut next = self.clone();
         for (partition, Flushed { generation, parts }) in flushed.iter().enumerate() {
@@ -118,20 +119,22 @@ impl Versions {
 }
 
 impl Partitions {
-    /// Pins the components of all partitions for a reader. `sequence` is called inside, under the lock by which
-    /// a flush learns which snapshots it has to serve, so none is overlooked.
+    /// Pins the components of all partitions for a reader. `sequence` is called under the lock by
+    /// which a flush learns which snapshots it has to serve, so none is overlooked.
     pub fn pin(&self, sequence: impl FnOnce() -> u64) -> Arc<PinnedVersions> {
         let mut live = self.snapshots.live.lock();
         self.pin_at(&mut live, sequence())
     }
 
-    /// As [`Self::pin`], of two different datasets at one number: `sequence` is called under the locks of both.
+    /// Like [`Self::pin`], of two different datasets at one number: `sequence` is called under the
+    /// locks of both.
     pub fn pin_pair(
         first: &Self,
         second: &Self,
         sequence: impl FnOnce() -> u64,
     ) -> (Arc<PinnedVersions>, Arc<PinnedVersions>) {
-        // In one order whoever asks, so that two that pin the same datasets do not wait for each other.
+        // In a fixed order, so that two threads that pin the same datasets do not wait for each
+        // other.
         if std::ptr::from_ref(first) > std::ptr::from_ref(second) {
             let (second, first) = Self::pin_pair(second, first, sequence);
             return (first, second);

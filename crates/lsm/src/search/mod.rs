@@ -17,12 +17,12 @@ pub use window::{
     owned_spatial_sources, spatial_sources, visit_source,
 };
 
-/// About the bytes that an entry takes among those that anti-matter hides, without its key, when
-/// the table has just grown.
+/// Approximate bytes per entry in the table of hidden keys, without the key, when the table has
+/// just grown.
 pub const HIDDEN_ENTRY_BYTES: usize = 88;
 
-/// Keys that anti-matter hides, with the newest component that says so; components are
-/// numbered from the newest, and only later ones are concerned.
+/// Keys that anti-matter hides, with the newest component that hides each. Components are numbered
+/// from the newest; a key is hidden only in later ones.
 #[derive(Debug, Default)]
 pub struct Hidden {
     keys: HashMap<Box<[u8]>, usize>,
@@ -47,13 +47,13 @@ impl Hidden {
         self.keys.is_empty()
     }
 
-    /// Whether a newer component than `source` hides the key.
+    /// Whether a component newer than `source` hides the key.
     #[inline]
     pub fn hides(&self, key: &[u8], source: usize) -> bool {
         !self.keys.is_empty() && self.keys.get(key).is_some_and(|newest| *newest < source)
     }
 
-    /// About the bytes of memory used.
+    /// Approximate bytes of memory in use.
     pub fn memory_used(&self) -> usize {
         self.bytes
     }

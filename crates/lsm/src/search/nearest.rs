@@ -1,10 +1,9 @@
-//! Nearest neighbours: best-first over the nodes and entries of all components in one queue
+//! Nearest neighbours: best-first search over the nodes and entries of all components in one queue
 //! (Hjaltason and Samet 1999).
 //!
-//! A leaf that is opened gives one queue entry, its nearest entry; when that is taken, the
-//! next nearest one of the leaf replaces it. Of things at one distance, nodes come first,
-//! then anti-matter, then live entries: anti-matter has the rectangle of what it deletes,
-//! so it is met before the entry that it hides.
+//! An opened leaf has one queue element, its nearest entry. When that is taken, the leaf's next
+//! nearest replaces it. At equal distance, nodes come first, then anti-matter, then live entries.
+//! Anti-matter has the rectangle of what it deletes, so it is met before the entry that it hides.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -18,19 +17,19 @@ use crate::memory::Kind;
 use crate::memory::hilbert::NodeHandle;
 use crate::{Error, Result};
 
-/// A measure of distance from a query's place; any number that rises with the distance.
+/// A measure of distance from a query's position: any number that rises with the distance.
 pub trait Metric {
-    /// At most the measure of anything inside the rectangle. On a sphere, what
-    /// `chord_squared_to_rect` says, below which the bounds of disk pages' boxes stay.
+    /// A lower bound of the measures inside the rectangle. On a sphere, that of
+    /// `chord_squared_to_rect`; the bounds of disk pages' boxes stay below it.
     fn to_rect(&self, rect: &Rect) -> f64;
-    /// At most what [`Self::to_rect`] and [`Self::to_point`] say of anything inside the rectangle,
-    /// with their rounding.
+    /// A lower bound of [`Self::to_rect`] and [`Self::to_point`] inside the rectangle, including
+    /// their rounding.
     fn to_node(&self, rect: &Rect) -> f64;
     /// The measure of a point.
     fn to_point(&self, point: Point) -> f64;
-    /// A window that encloses everything up to a finite measure, where there is a simple one.
+    /// A window that encloses everything up to a finite measure, if there is a simple one.
     fn window(&self, measure: f64) -> Option<Rect>;
-    /// The query's place, and what measures are.
+    /// The query's position, and the kind of measure.
     fn surface(&self) -> Surface;
 }
 
@@ -45,14 +44,14 @@ pub struct Candidate<'s> {
     pub key: &'s [u8],
 }
 
-/// What a search comes to.
+/// The result of a search step.
 #[derive(Clone, Copy, Debug)]
 pub enum Next<'s> {
-    /// The next entry in order of the measure. Entries at the same measure come in no order.
+    /// The next entry in order of the measure. Entries with the same measure come in no order.
     Candidate(Candidate<'s>),
     /// There are no more.
     End,
-    /// The search has taken more memory than it was allowed. It can go on with more.
+    /// The search has taken more memory than allowed. It can continue with more.
     MemoryFull,
 }
 
@@ -84,7 +83,7 @@ impl PartialOrd for Item {
 }
 
 impl Ord for Item {
-    /// The nearest is the greatest, as a binary heap wants it.
+    /// The nearest is the greatest, as a binary heap requires.
     fn cmp(&self, other: &Self) -> Ordering {
         other.measure.total_cmp(&self.measure).then(other.rank.cmp(&self.rank))
     }
@@ -104,7 +103,7 @@ struct LeafEntry {
     index: u16,
 }
 
-/// The entries of an opened leaf that may still be wanted, the nearest last.
+/// The entries of an opened leaf that may still be returned, the nearest last.
 struct OpenLeaf {
     source: usize,
     /// Sorted at the end only: the first `unsorted` ones are farther than the rest.
@@ -115,7 +114,7 @@ struct OpenLeaf {
     ends: Vec<u32>,
 }
 
-/// Entries of a leaf that are brought in order at a time.
+/// Number of leaf entries that are sorted at a time.
 const SORTED_STEP: usize = 16;
 
 impl OpenLeaf {
@@ -155,7 +154,7 @@ impl OpenLeaf {
     }
 }
 
-/// A nearest-neighbour search that goes on as long as it is asked.
+/// A nearest-neighbour search that continues on request.
 pub struct NearestSearch<'v, M> {
     sources: &'v [SpatialSource<'v>],
     metric: M,
@@ -164,18 +163,18 @@ pub struct NearestSearch<'v, M> {
     windows: Option<&'v [Rect]>,
     queue: BinaryHeap<Item>,
     nodes: Vec<(usize, NodeRef<'v>)>,
-    /// Nodes that were opened, whose places are free again; roots keep theirs.
+    /// Places of opened nodes, which are free again; roots keep theirs.
     free_nodes: Vec<u32>,
     leaves: Vec<OpenLeaf>,
     /// Bytes that the opened leaves take.
     leaf_bytes: usize,
-    /// Leaves of which every entry was taken.
+    /// Leaves whose entries were all taken.
     free_leaves: Vec<u32>,
     hidden: Hidden,
     taken: Option<(u32, u16)>,
-    /// The first so many nodes are roots.
+    /// Number of roots, which come first.
     roots: usize,
-    /// Components that were looked into.
+    /// Components that were examined.
     pub components_searched: u64,
     /// Pages of disk components visited.
     pub pages: u64,
@@ -184,8 +183,8 @@ pub struct NearestSearch<'v, M> {
 }
 
 impl<'v, M: Metric> NearestSearch<'v, M> {
-    /// A search that sees what the snapshot sees; where windows are given, of what meets one
-    /// of them.
+    /// A search that sees what the snapshot sees. If windows are given, it returns only entries
+    /// that meet one of them.
     pub fn new(sources: &'v [SpatialSource<'v>], metric: M, snapshot: u64, windows: Option<&'v [Rect]>) -> Self {
         let mut search = Self {
             sources,
@@ -250,21 +249,21 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         self.windows.is_none_or(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
-    /// A lower bound of the measures of all entries to come; `None` when there are none.
+    /// A lower bound of the measures of all entries to come; `None` if there are none.
     pub fn peek(&mut self) -> Option<f64> {
         self.requeue_taken();
         self.queue.peek().map(|item| item.measure)
     }
 
-    /// About the bytes of memory used.
+    /// Approximate bytes of memory in use.
     pub fn memory_used(&self) -> usize {
         let nodes = self.nodes.capacity() * size_of::<(usize, NodeRef<'_>)>()
             + (self.free_nodes.capacity() + self.free_leaves.capacity()) * size_of::<u32>();
         self.leaf_bytes + self.hidden.memory_used() + self.queue.capacity() * size_of::<Item>() + nodes
     }
 
-    /// Goes on to the next entry, as long as no more than `memory_max` bytes are used: what is hidden
-    /// and what has to be opened on the way may be any number.
+    /// Moves to the next entry, as long as at most `memory_max` bytes are used. There may be any
+    /// number of hidden entries and opened nodes on the way.
     pub fn advance(&mut self, memory_max: usize) -> Result<Next<'_>> {
         loop {
             self.requeue_taken();
@@ -295,7 +294,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         }
     }
 
-    /// Puts the leaf whose nearest entry was taken back into the queue with its next one.
+    /// Requeues the leaf whose nearest entry was taken, with its next one.
     fn requeue_taken(&mut self) {
         if let Some((number, _)) = self.taken.take() {
             let leaf = &mut self.leaves[number as usize];
@@ -379,7 +378,7 @@ impl<'v, M: Metric> NearestSearch<'v, M> {
         }
     }
 
-    /// Puts an opened leaf into the queue with its nearest entry.
+    /// Queues an opened leaf with its nearest entry.
     fn keep(&mut self, mut leaf: OpenLeaf) {
         leaf.unsorted = leaf.entries.len();
         if let Some(nearest) = leaf.nearest() {

@@ -1,9 +1,10 @@
-//! The few nearest points of components without anti-matter, where every entry is a result.
+//! A search for few nearest points in components without anti-matter, where every entry is a
+//! result.
 //!
-//! Branch and bound (Roussopoulos, Kelley and Vincent 1995): straight down to the first
-//! leaf, whose entries bound what can still be wanted; then best-first over the nodes
-//! within the bound, which shrinks on the way. In a leaf of evenly spaced numbers, lower
-//! bounds from the upper parts of the coordinates tell which few points to look at.
+//! Branch and bound (Roussopoulos, Kelley and Vincent 1995). The search goes straight down to the
+//! first leaf, whose entries give a bound. It continues best-first over the nodes within the bound,
+//! which shrinks on the way. In a leaf of evenly spaced numbers, lower bounds from the upper parts
+//! of the coordinates select the few points to compute exactly.
 
 mod found;
 
@@ -23,30 +24,30 @@ use crate::disk::rtree::{
 };
 use crate::disk::{PageRef, ReadGuard};
 
-/// Most points that are found this way.
+/// Most points that are found in this way.
 pub const NEAREST_POINTS_MAX: usize = 1 << 10;
-/// Points, and bytes of keys, that are kept beyond twice those that are wanted.
+/// Points, and bytes of keys, that are kept in excess of twice the requested ones.
 const SLACK_POINTS: usize = 512;
 const SLACK_KEY_BYTES: usize = 256 << 10;
 /// Below this, measures have lost digits.
 const MEASURE_SLACK: f64 = 1e-300;
 
-/// Pages that are opened under one guard, and waiting points beyond those that are wanted, before
-/// the points are looked at.
+/// Pages that are opened under one guard. Also the number of waiting points, in excess of the
+/// requested ones, before the points are computed.
 const PAGES_MAX: u64 = 64;
 const WAITING_SLACK: usize = 1024;
 
-/// Most measures that are put in order one by one.
+/// Most measures that are sorted by insertion.
 const INSERTED_MAX: usize = 6;
 
-/// Most children of a page that are brought near the processor before they are opened.
+/// Most children of a page that are prefetched before they are opened.
 const AHEAD_MAX: usize = 4;
 
 /// Nodes by the lower bounds of their measures.
 #[derive(Default)]
 struct Queue<'v> {
-    /// The bits of a bound, which order as the numbers that they are, inverted for the smallest to
-    /// come first; then the number of a node.
+    /// The bits of a bound, which sort like the numbers, inverted so that the smallest comes first;
+    /// then the number of a node.
     order: BinaryHeap<u64>,
     nodes: SmallVec<[Place<'v>; 32]>,
 }
@@ -81,7 +82,7 @@ impl<'v> Queue<'v> {
     }
 }
 
-/// An inner page that was passed before there was a bound.
+/// An inner page that was visited before there was a bound.
 struct Passed<'g> {
     source: u32,
     page: PageRef<'g>,
@@ -89,16 +90,16 @@ struct Passed<'g> {
     opened: usize,
 }
 
-/// A point of an opened leaf that has not been looked at closely.
+/// A point of an opened leaf whose exact measure was not computed yet.
 #[derive(Clone, Copy)]
 struct Waiting {
-    /// At most its measure.
+    /// A lower bound of its measure.
     lower: f64,
     leaf: u32,
     index: u32,
 }
 
-/// What is kept in memory by one guard.
+/// Pages kept in memory by one guard.
 struct Guarded<'g> {
     guard: &'g ReadGuard,
     /// Leaves with waiting points.
@@ -106,9 +107,9 @@ struct Guarded<'g> {
     passed: SmallVec<[Passed<'g>; 4]>,
 }
 
-/// Finds the `count` nearest points that the snapshot sees, by their exact distances.
-/// `None` where the search is not suited: for no points or more than [`NEAREST_POINTS_MAX`],
-/// where there is anti-matter, and where components have no boxes ([`SpatialSource::has_boxes`]).
+/// Finds the `count` nearest points that the snapshot sees, by their exact distances. `None` if the
+/// search does not apply: for zero or more than [`NEAREST_POINTS_MAX`] points, with anti-matter,
+/// and for components without boxes ([`SpatialSource::has_boxes`]).
 pub fn nearest_points<'v, M: Metric>(
     sources: &'v [SpatialSource<'v>],
     metric: &M,
@@ -159,29 +160,29 @@ struct Search<'v, 'm, M, E> {
     snapshot: u64,
     count: usize,
     origin: Origin,
-    /// Upper bounds of the measures of the nearest points so far, at most `count` of them, and of the
-    /// points of the leaf that is being read. Up to [`SMALLEST_MAX`], those that the bound was
-    /// taken from ascend.
+    /// Upper bounds of the measures of the nearest points so far, at most `count`, and of the
+    /// points of the current leaf. Up to [`SMALLEST_MAX`], those that the bound was taken from
+    /// ascend.
     best: SmallVec<[f64; 32]>,
-    /// How many at the front of `best` the bound was taken from: none or `count`.
+    /// Number of elements at the front of `best` that the bound was taken from: 0 or `count`.
     bounding: usize,
     /// Nothing farther can be among the nearest; infinite until `count` points are known.
     bound: f64,
-    /// The bound or a little more.
+    /// The bound or slightly more.
     node_bound: f32,
-    /// A bound, and what encloses everything up to it where the metric has such a window.
+    /// A bound, and a window that encloses everything up to it, if the metric has such a window.
     window: Option<(f64, Option<WindowBits>)>,
     /// Nodes of memory components met before there was a bound, in no order.
     unbounded: Vec<(f32, Place<'v>)>,
     queue: Queue<'v>,
-    /// Of the inner page that is being read.
+    /// For the current inner page.
     measures: BoxBounds,
-    /// Of the leaf that is being read.
+    /// For the current leaf.
     bounds: DistanceBounds,
-    /// All points within the bound at their time, but for those that surely are not wanted.
+    /// All points within the bound at their time, except those that are surely not wanted.
     entries: Vec<Entry>,
-    /// Points of opened leaves that may be within the bound, by what the leaf tells without its
-    /// lower parts and keys; leaf by leaf.
+    /// Points of opened leaves that may be within the bound, as known without their lower parts and
+    /// keys, leaf by leaf.
     waiting: SmallVec<[Waiting; 64]>,
     keys: Vec<u8>,
     /// Bytes of keys after the last clearing.
@@ -207,12 +208,12 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
                 self.queue.push(measure, Place { node, source: number as u32, is_root: true });
             }
         }
-        // A guard keeps what the cache drops meanwhile, so none is held for many pages.
+        // A guard keeps pages that the cache drops meanwhile, so none is held for many pages.
         while self.run_guarded(&ReadGuard::enter())? {}
         Ok(())
     }
 
-    /// Goes on until enough waits to be looked at; false when there is nothing more to open.
+    /// Continues until enough points wait to be computed; false if there is nothing more to open.
     fn run_guarded(&mut self, guard: &ReadGuard) -> Result<bool> {
         let mut guarded = Guarded { guard, opened: SmallVec::new(), passed: SmallVec::new() };
         let last_page = self.pages + PAGES_MAX;
@@ -238,7 +239,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         Ok(more)
     }
 
-    /// Looks closely at the waiting points.
+    /// Computes the waiting points exactly.
     fn settle(&mut self, guarded: &Guarded<'_>) {
         let mut next = 0;
         while let Some(number) = self.waiting.get(next).map(|point| point.leaf) {
@@ -258,7 +259,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.waiting.clear();
     }
 
-    /// Queues what was passed before there was a bound.
+    /// Queues the children that were passed before there was a bound.
     fn queue_passed(&mut self, guarded: &mut Guarded<'_>) -> Result<()> {
         for (measure, place) in self.unbounded.drain(..).filter(|(measure, _)| *measure <= self.node_bound) {
             self.queue.push(measure, place);
@@ -275,8 +276,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         Ok(())
     }
 
-    /// Queues the children that may have wanted points, by `self.measures`, and brings the first of
-    /// them near the processor: to wait for the memory of several takes as long as to wait for one.
+    /// Queues the children that may have wanted points, by `self.measures`, and prefetches the
+    /// first of them. Waiting for the memory of several takes as long as for one.
     fn queue_children(
         &mut self,
         source: u32,
@@ -303,7 +304,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    /// Opens a node. Where there is no bound yet, the nearest child is returned to be opened next.
+    /// Opens a node. Without a bound, returns the nearest child, to be opened next.
     fn open<'g>(&mut self, place: Place<'v>, guarded: &mut Guarded<'g>) -> Result<Option<Place<'v>>> {
         let source = place.source;
         self.components_searched += u64::from(place.is_root);
@@ -358,8 +359,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    /// The child whose box is nearest. Of boxes around the place, the smallest has the most points
-    /// near it.
+    /// The child whose box is nearest. Of the boxes around the position, the smallest has the most
+    /// points near it.
     fn nearest_box(&self, inner: &Inner<'_>) -> usize {
         let mut hits = Hits::new();
         self.measures.mark(self.measures.min(), &mut hits);
@@ -401,7 +402,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         }
     }
 
-    /// Has points wait whose bounds are above the first and at most the second number.
+    /// Adds points to the waiting ones whose bounds are above the first and at most the second
+    /// number.
     fn wait(&mut self, leaf: &Leaf<'_>, number: u32, above: f32, at_most: f32) {
         let mut hits = Hits::new();
         self.bounds.mark(above, at_most, &mut hits);
@@ -434,7 +436,7 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.clear_out();
     }
 
-    /// Encloses everything up to the bound, where the metric has such a window.
+    /// Encloses everything up to the bound, if the metric has such a window.
     fn window(&mut self) -> Option<WindowBits> {
         match self.window {
             Some((bound, window)) if bound == self.bound => window,
@@ -499,14 +501,14 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.node_bound = f32_above(self.bound);
     }
 
-    /// Clears out what is not wanted any more.
+    /// Removes points that are not wanted any more.
     fn clear_out(&mut self) {
         if self.entries.len() <= 2 * self.count + SLACK_POINTS
             && self.keys.len() <= 2 * self.keys_kept + SLACK_KEY_BYTES
         {
             return;
         }
-        // Each of those left out has `count` before it in the order of the result.
+        // Each removed point has `count` before it in the order of the result.
         self.entries = self.ranked(Vec::new()).into_iter().map(|(_, entry)| self.entries[entry as usize]).collect();
         let mut kept = Vec::with_capacity(self.keys.len() / 2);
         for entry in &mut self.entries {
@@ -518,7 +520,8 @@ impl<'v, M: Metric, E: Fn(Point) -> f64> Search<'v, '_, M, E> {
         self.keys = kept;
     }
 
-    /// The first `count` entries in the order of the result, with their exact distances; in an empty list that is given.
+    /// The first `count` entries in the order of the result, with their exact distances, written to
+    /// an empty list.
     fn ranked(&self, mut ranked: Vec<(f64, u32)>) -> Vec<(f64, u32)> {
         let key = |number: u32| key_of(&self.keys, &self.entries[number as usize]);
         ranked.reserve(self.entries.len());

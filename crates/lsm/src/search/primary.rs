@@ -1,4 +1,4 @@
-//! The primary index over all components: one key, or all in order.
+//! Searches in the primary index over all components: one key, or all in order.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -10,12 +10,12 @@ use crate::memory::btree::KeyRange;
 use crate::memory::{Kind, MemoryBTree};
 use crate::partition::Version;
 
-/// A value that was found.
+/// A found value.
 #[derive(Debug)]
 pub enum PrimaryValue<'v> {
     /// In a memory component.
     Memory(&'v [u8]),
-    /// In a page.
+    /// In a page of a disk component.
     Disk(Found),
 }
 
@@ -30,7 +30,7 @@ impl std::ops::Deref for PrimaryValue<'_> {
     }
 }
 
-/// The value of a key that a snapshot sees in the B-tree at a place of the partition.
+/// The value of a key that a snapshot sees, in the B-tree at a place of the partition.
 pub fn get<'v>(version: &'v Version, place: usize, key: &[u8], snapshot: u64) -> Result<Option<PrimaryValue<'v>>> {
     version.check_whole(place)?;
     for memory in version.memories::<MemoryBTree>(place) {
@@ -71,7 +71,7 @@ impl Source<'_> {
         }
     }
 
-    /// Goes on behind all versions of `key`.
+    /// Continues behind all versions of `key`.
     fn pass(&mut self, key: &[u8]) -> Result<()> {
         match self {
             Self::Memory { range, next } => {
@@ -89,7 +89,7 @@ impl Source<'_> {
         }
     }
 
-    /// Passes over versions that the snapshot does not see.
+    /// Skips versions that the snapshot does not see.
     fn skip_unseen(&mut self) -> Result<()> {
         if let Self::Disk { cursor, snapshot } = self {
             while cursor.entry().is_some_and(|entry| entry.begin.is_some_and(|begin| begin > *snapshot)) {
@@ -100,12 +100,12 @@ impl Source<'_> {
     }
 }
 
-/// Gets the key and the value of an entry, and tells whether to go on.
+/// Receives the key and the value of an entry; returns whether to continue.
 pub type EntryVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// Visits all entries from a bound on in key order until the visitor breaks; true when the end
-/// was reached. A long scan calls this once per batch, behind the last key of the batch before
-/// and with the version of that moment, and so never keeps sealed memory from being freed.
+/// Visits all entries from a bound on in key order until the visitor breaks; true if the end was
+/// reached. A long scan calls this once per batch, behind the last key of the batch before and with
+/// the current version. It therefore never keeps sealed memory from being freed.
 pub fn scan<'v>(
     version: &'v Version,
     place: usize,
@@ -160,8 +160,8 @@ pub fn scan<'v>(
     }
 }
 
-/// About how many entries lie between two keys, the first included, in all components; counts those of memory one by one
-/// up to `counted_max`, and takes the rest for as many.
+/// The approximate number of entries between two keys, the first included, in all components.
+/// Counts those in memory one by one up to `counted_max`, and assumes the same number for the rest.
 pub fn estimate(version: &Version, place: usize, range: KeyRange<'_>, counted_max: usize) -> Result<u64> {
     version.check_whole(place)?;
     let mut count = 0;
@@ -180,7 +180,7 @@ pub fn estimate(version: &Version, place: usize, range: KeyRange<'_>, counted_ma
     Ok(count)
 }
 
-/// The smallest and the largest key of all components, deleted ones included.
+/// The smallest and the largest key of all components, including deleted ones.
 pub fn key_range(version: &Version, place: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     version.check_whole(place)?;
     let mut found: Option<(Vec<u8>, Vec<u8>)> = None;

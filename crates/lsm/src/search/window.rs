@@ -24,7 +24,7 @@ pub enum SpatialSource<'v> {
     Disk(DiskSource<'v>),
 }
 
-/// A disk component of a spatial index, of one kind or another.
+/// A disk component of a spatial index, of any kind.
 #[derive(Clone, Copy, Debug)]
 pub enum DiskSource<'v> {
     /// An R-tree.
@@ -37,7 +37,7 @@ impl<'v> DiskSource<'v> {
     /// The component of a spatial index.
     ///
     /// # Errors
-    /// A component of an index that is not spatial.
+    /// When the component is of an index that is not spatial.
     pub fn of(part: &'v dyn DiskPart) -> Result<Self> {
         let part = part.as_any();
         if let Some(component) = part.downcast_ref() {
@@ -49,7 +49,7 @@ impl<'v> DiskSource<'v> {
         }
     }
 
-    /// The file underneath.
+    /// The underlying file.
     pub fn file(&self) -> &'v Arc<ComponentFile> {
         match self {
             Self::RTree(component) => component.file(),
@@ -59,7 +59,7 @@ impl<'v> DiskSource<'v> {
 }
 
 impl DiskSource<'_> {
-    /// About which part of its entries lies in leaves that may meet a window.
+    /// The approximate share of its entries in leaves that may meet a window.
     fn part_meeting(&self, window: &Rect, pages_max: usize) -> Result<f64> {
         match self {
             Self::RTree(component) => part_meeting(*component, window, pages_max),
@@ -94,8 +94,8 @@ impl SpatialSource<'_> {
         }
     }
 
-    /// Whether it is a tree of boxes in which every object has one entry, so that searches may go
-    /// over its nodes by their distances.
+    /// Whether it is a tree of boxes in which every object has one entry, so that searches may
+    /// visit its nodes by distance.
     pub fn has_boxes(&self) -> bool {
         match self {
             Self::Memory(memory) => memory.has_one_each(),
@@ -104,9 +104,9 @@ impl SpatialSource<'_> {
     }
 }
 
-/// The components of the spatial index at a place of partitions: those in memory, then those on disk, and of each
-/// partition the newest first. Searches see one index in them: a key is in one partition only, and what hides an entry
-/// is of the same.
+/// The components of the spatial index at a place of partitions: those in memory, then those on
+/// disk, and for each partition the newest first. Searches treat them as one index, since a key,
+/// and everything that hides it, is in one partition only.
 pub fn spatial_sources(versions: &[Arc<Version>], place: usize) -> Result<Vec<SpatialSource<'_>>> {
     let count = versions.iter().map(|version| version.generations.len() + version.components(place).len()).sum();
     let mut sources = Vec::with_capacity(count);
@@ -125,11 +125,11 @@ pub fn spatial_sources(versions: &[Arc<Version>], place: usize) -> Result<Vec<Sp
     Ok(sources)
 }
 
-/// Gets the box and the key of an entry, and whether it is anti-matter.
+/// Receives the box and the key of an entry, and whether it is anti-matter.
 pub type SourceVisitor<'a> = dyn FnMut(&Rect, &[u8], bool) -> ControlFlow<()> + 'a;
 
-/// Visits the entries of a component that a snapshot sees in a window, those that something newer hides included.
-/// False when the visitor broke off.
+/// Visits the entries of a component that a snapshot sees in a window, including hidden ones. False
+/// if the visitor broke off.
 pub fn visit_source(
     source: SpatialSource<'_>,
     window: &Rect,
@@ -170,8 +170,9 @@ fn visit_tree<T: SpatialTree>(
     Ok(true)
 }
 
-/// About how many entries of all components meet a window, by the leaves that do; counts those of memory one by one up to
-/// `counted_max`, and takes the rest for as many. Reads no leaf, and no more than `pages_max` inner pages of a component.
+/// The approximate number of entries of all components in a window, by the leaves that meet it.
+/// Counts those in memory one by one up to `counted_max`, and assumes the same number for the rest.
+/// Reads no leaf, and at most `pages_max` inner pages per component.
 pub fn estimate_window(
     sources: &[SpatialSource<'_>],
     window: &Rect,
@@ -198,7 +199,7 @@ pub fn estimate_window(
     Ok(count)
 }
 
-/// An entry that meets the window; its parts are decoded when asked for.
+/// An entry that meets the window. Its parts are decoded on access.
 #[derive(Debug)]
 pub enum Hit<'a> {
     /// Of a memory component.
@@ -227,7 +228,7 @@ impl<'a> Hit<'a> {
     }
 }
 
-/// Something that holds a component of a spatial index.
+/// An owner of a component of a spatial index.
 pub trait HoldsSource {
     /// The component.
     fn source(&self) -> Result<SpatialSource<'_>>;
@@ -239,7 +240,7 @@ impl HoldsSource for SpatialSource<'_> {
     }
 }
 
-/// A component that is kept by its own count, for searches that outlive a call.
+/// A component with a count of its own, for searches that outlive a call.
 #[derive(Clone, Debug)]
 pub enum OwnedSource {
     /// The memory component at a place of a generation.
@@ -257,7 +258,7 @@ impl HoldsSource for OwnedSource {
     }
 }
 
-/// As [`spatial_sources`], kept by their own counts.
+/// Like [`spatial_sources`], with counts of their own.
 pub fn owned_spatial_sources(versions: &[Arc<Version>], place: usize) -> Vec<OwnedSource> {
     let generations = versions.iter().flat_map(|version| &version.generations);
     let memories = generations.filter(|generation| !generation.is_empty_of(place));
@@ -265,17 +266,17 @@ pub fn owned_spatial_sources(versions: &[Arc<Version>], place: usize) -> Vec<Own
     memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
 }
 
-/// A search over all components, in pieces: a page of a disk component, or a whole memory
-/// component, at a time. A component is let go of when it has been searched.
+/// A search over all components, in steps: a page of a disk component, or a whole memory component,
+/// at a time. A component is dropped once it has been searched.
 #[derive(Debug)]
 pub struct WindowScan<S> {
-    /// Newest first, memory components before those on disk; none where it has been searched.
+    /// Newest first, memory components before those on disk; `None` once it has been searched.
     sources: Vec<Option<S>>,
     window: Rect,
     snapshot: u64,
     /// In the components on disk.
     search: WindowSearch,
-    /// Number of the source that is being searched.
+    /// Number of the current source.
     current: usize,
     begun: bool,
     hidden: Hidden,
@@ -283,7 +284,7 @@ pub struct WindowScan<S> {
     pub components_searched: u64,
     /// Components whose bounds do not meet the window.
     pub components_pruned: u64,
-    /// Entries met, anti-matter and hidden ones included.
+    /// Entries met, including anti-matter and hidden ones.
     pub entries: u64,
 }
 
@@ -317,11 +318,11 @@ impl<S: HoldsSource> WindowScan<S> {
         })
     }
 
-    /// Begins the search in all disk components before the first is searched, so that the
-    /// waits for the memory of their leaves are one.
+    /// Begins the search in all disk components before the first is searched, so that the waits for
+    /// the memory of their leaves overlap.
     fn begin(&mut self, guard: &ReadGuard) -> Result<()> {
         self.begun = true;
-        // The search takes those first that are added last.
+        // The search takes first those that are added last.
         for (number, holder) in self.sources.iter().enumerate().rev() {
             let Some(holder) = holder else { continue };
             let meets = match holder.source()? {
@@ -345,9 +346,9 @@ impl<S: HoldsSource> WindowScan<S> {
         Ok(())
     }
 
-    /// Visits the next entries that are not hidden. False when there are no more, or when the
-    /// visitor broke off. Pages are lent under the caller's guard, as entering once a step is felt
-    /// where a step is a leaf.
+    /// Visits the next entries that are not hidden. False if there are no more, or the visitor
+    /// broke off. Pages are borrowed under the caller's guard, since entering once per leaf would
+    /// be noticeable.
     #[inline]
     pub fn advance(&mut self, guard: &ReadGuard, visit: &mut impl FnMut(&Hit<'_>) -> ControlFlow<()>) -> Result<bool> {
         if !self.begun {
@@ -378,7 +379,8 @@ impl<S: HoldsSource> WindowScan<S> {
                 if noted.is_live(leaf, index) { visit(&Hit::Disk(leaf, index)) } else { ControlFlow::Continue(()) }
             })?,
             DiskSource::Curve(component) => {
-                // A closure of its own, as the visitor's would be called through its address everywhere.
+                // A separate closure: the visitor's own would be called through a pointer
+                // everywhere.
                 let mut visit = |hit: &Hit<'_>| visit(hit);
                 step_on_curve(&mut self.search, component, guard, &mut noted, &mut visit)?
             }
@@ -386,8 +388,8 @@ impl<S: HoldsSource> WindowScan<S> {
         Ok(flow.is_continue())
     }
 
-    /// Whether there are older components than this: what anti-matter of the oldest one would
-    /// hide does not exist.
+    /// Whether there are older components than this. Without any, anti-matter of the oldest has
+    /// nothing to hide.
     fn has_older(&self, number: usize) -> bool {
         number + 1 < self.sources.len()
     }
@@ -422,18 +424,18 @@ impl<S: HoldsSource> WindowScan<S> {
     }
 }
 
-/// What a scan notes of the entries of a component.
+/// The data that a scan keeps on the entries of a component.
 struct Noted<'n> {
     hidden: &'n mut Hidden,
     entries: &'n mut u64,
     /// Number of the component.
     number: usize,
-    /// Whether its anti-matter is to be noted.
+    /// Whether its anti-matter is to be kept.
     note: bool,
 }
 
 impl Noted<'_> {
-    /// Notes an entry; whether it is one that is not hidden.
+    /// Records an entry; returns whether it is one that is not hidden.
     #[inline(always)]
     fn is_live(&mut self, leaf: &Leaf<'_>, index: usize) -> bool {
         *self.entries += 1;
@@ -447,8 +449,8 @@ impl Noted<'_> {
     }
 }
 
-/// The next page of a curve-keyed tree. Compiled once for all visitors: what is compiled for each is the search
-/// of an R-tree alone, into which it then goes as a whole.
+/// The next page of a curve-keyed tree. Compiled once for all visitors. Only the search of an
+/// R-tree is compiled for each visitor and inlined.
 fn step_on_curve(
     search: &mut WindowSearch,
     component: &CurveComponent,

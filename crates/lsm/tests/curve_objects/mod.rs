@@ -1,4 +1,4 @@
-//! Curve-keyed kinds with options, and objects and windows that are hard for them, for tests.
+//! Curve-keyed kinds with options, and difficult objects and windows for them, for tests.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use rand::Rng;
@@ -6,10 +6,10 @@ use rand::rngs::SmallRng;
 use terrane_lsm::curve::CurveOptions;
 use terrane_space::{CoordinateSystem, Rect};
 
-/// What the grids of planar tests divide; objects lie beyond it too.
+/// The area that the grids of planar tests divide; objects lie outside of it too.
 pub const DOMAIN: Rect = Rect::new(-64.0, -32.0, 64.0, 96.0);
 
-/// A kind with what it is made for.
+/// A kind with its objects and coordinate system.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub options: CurveOptions,
@@ -61,7 +61,7 @@ fn coordinate(random: &mut SmallRng, low: f64, high: f64) -> f64 {
     }
 }
 
-/// Numbers that lie far away, or next to nothing.
+/// Numbers that are far away, or close to zero.
 const EXTREMES: [f64; 9] = [
     0.0,
     -0.0,
@@ -91,7 +91,7 @@ fn y(random: &mut SmallRng, system: CoordinateSystem) -> f64 {
     }
 }
 
-/// The place of a side at a distance from another, no farther than the world.
+/// The position of a side at a distance from another, no farther than the world.
 fn side(random: &mut SmallRng, from: f64, system: CoordinateSystem, limit: f64) -> f64 {
     let length = match random.random_range(0..6) {
         0 => 0.0,
@@ -131,7 +131,7 @@ pub fn window(random: &mut SmallRng, setting: &Setting, known: Option<Rect>) -> 
     }
 }
 
-/// The rectangle as it comes back: without the sign of zeros.
+/// The rectangle as it is returned: without the sign of zeros.
 pub fn stored(rect: &Rect) -> [u64; 4] {
     [rect.x0, rect.y0, rect.x1, rect.y1].map(|corner| (corner + 0.0).to_bits())
 }

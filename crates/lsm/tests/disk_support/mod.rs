@@ -1,4 +1,4 @@
-//! Components on memory, for tests of the disk layer.
+//! Components in memory, for tests of the disk layer.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 /// A place for components.
 pub struct Bench {
@@ -50,7 +51,7 @@ impl Bench {
     }
 }
 
-/// A generator and its seed: that of `TERRANE_TEST_SEED`, or one that the test chose.
+/// A generator and its seed, from `TERRANE_TEST_SEED` or chosen by the test.
 pub fn seeded(test: &str, default: u64) -> SmallRng {
     let seed = std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default);
     eprintln!("replay with TERRANE_TEST_SEED={seed} cargo test -p terrane-lsm --test suite {test}");

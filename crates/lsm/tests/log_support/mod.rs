@@ -1,14 +1,12 @@
-//! What the tests of the log share.
+//! Shared by the tests of the log.
 #![allow(dead_code, reason = "every test file uses its part")]
-
-pub mod gate;
-pub mod hook;
 
 use std::sync::Arc;
 
 use terrane_lsm::Result;
 use terrane_lsm::log::{Appended, Log, LogOptions, LogPosition, Lsn, ReadOnlyTail, RecoveryReport, replay_read_only};
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 pub const STORE_ID: [u8; 16] = *b"store of a test.";
 pub const SEGMENT_SIZE: u64 = 16 << 10;
@@ -69,7 +67,7 @@ pub fn numbers(entries: &[Replayed]) -> Vec<u64> {
     entries.iter().map(|(_, bytes)| number_of(bytes)).collect()
 }
 
-/// Appends an entry, with room made for it, but does not wait.
+/// Appends an entry, after making room for it, but does not wait.
 pub fn append(log: &Log, bytes: &[u8]) -> Result<Appended> {
     log.reserve(bytes.len())?;
     log.append(bytes)
@@ -110,7 +108,7 @@ pub fn contents(storage: &dyn Storage) -> Vec<(String, Vec<u8>)> {
     files(storage).into_iter().map(|name| (name.clone(), read(storage, &name))).collect()
 }
 
-/// A storage of its own with these files.
+/// A new storage with these files.
 pub fn restore(contents: &[(String, Vec<u8>)]) -> Arc<dyn Storage> {
     let storage = memory();
     storage.create_directory("log").expect("memory has room");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::chunk::Chunk;
-use crate::{Backend, Pool, Result};
+use crate::{Backend, Result};
 
 /// Free blocks by length, and the chunks and words of bitmaps that have not been looked at.
 ///
@@ -34,7 +34,7 @@ struct Blocks {
 
 impl Free {
     /// A block of a length, if one is known or can be found in the bitmaps at hand.
-    pub(super) fn take<B: Backend>(&mut self, pool: &Pool<B>, block_length: u64) -> Option<u64> {
+    pub(super) fn take(&mut self, backend: &impl Backend, block_length: u64) -> Option<u64> {
         let blocks = self.lengths.get_mut(&block_length)?;
         loop {
             if let Some(block) = blocks.listed.pop() {
@@ -48,7 +48,7 @@ impl Free {
                 continue;
             }
             blocks.cursor = Some((chunk, word + 1));
-            let mut free = !pool.backend().load(chunk.bitmap_word(word)) & chunk.blocks_of_word(word);
+            let mut free = !backend.load(chunk.bitmap_word(word)) & chunk.blocks_of_word(word);
             while free != 0 {
                 let highest = u64::BITS - 1 - free.leading_zeros();
                 let block = chunk.block(word, highest);
@@ -60,16 +60,22 @@ impl Free {
         }
     }
 
-    /// Looks at the next chunk; `false` if there is none.
-    pub(super) fn look_at_next<B: Backend>(&mut self, pool: &Pool<B>) -> Result<bool> {
-        if self.seen == pool.chunks() {
+    /// Looks at the next of `chunks`; `false` if there is none. `chunk_at` gives the chunk of a number,
+    /// if it has blocks.
+    pub(super) fn look_at_next(
+        &mut self,
+        backend: &impl Backend,
+        chunks: u64,
+        chunk_at: impl FnOnce(u64) -> Result<Option<Chunk>>,
+    ) -> Result<bool> {
+        if self.seen == chunks {
             return Ok(false);
         }
         let index = self.seen;
-        match pool.chunk(index)? {
+        match chunk_at(index)? {
             Some(chunk)
                 if self.holds_some_of(&chunk)
-                    || (0..chunk.bitmap_words()).any(|word| pool.backend().load(chunk.bitmap_word(word)) != 0) =>
+                    || (0..chunk.bitmap_words()).any(|word| backend.load(chunk.bitmap_word(word)) != 0) =>
             {
                 self.add(chunk);
             }

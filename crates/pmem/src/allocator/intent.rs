@@ -6,7 +6,8 @@ use super::chunk::Chunk;
 use super::pages::places;
 use super::pages::{DESCRIPTORS, SLOTS};
 use crate::epoch::{Expired, Retired};
-use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH, pmwcas};
+use crate::pmwcas::FLAGS;
+use crate::{Backend, Error, Guard, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
 /// Blocks that one intent can name.
 pub const INTENT_BLOCKS: usize = 8;
@@ -397,7 +398,7 @@ impl<B: Backend> Pool<B> {
                 is_acquired && !dead_blocks.contains(&chunk.start_of(number))
             }
         };
-        let held = self.backend().load(entry.link) & !(LINE_LENGTH - 1) & !pmwcas::FLAGS;
+        let held = self.backend().load(entry.link) & !(LINE_LENGTH - 1) & !FLAGS;
         Ok(is_live && held == entry.block())
     }
 }

@@ -195,10 +195,10 @@ impl<B: Backend> Pool<B> {
     fn claim(&self, block_length: u64) -> Result<u64> {
         let mut free = self.allocator().free.lock();
         loop {
-            if let Some(block) = free.take(self, block_length) {
+            if let Some(block) = free.take(self.backend(), block_length) {
                 return Ok(block);
             }
-            if !free.look_at_next(self)? {
+            if !free.look_at_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
                 let index = match free.take_empty() {
                     Some(index) => index,
                     None => {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::chunk::Chunk;
 use super::pages::{DESCRIPTORS, SLOTS};

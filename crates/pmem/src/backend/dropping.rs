@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use terrane_storage::File;
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
 use terrane_storage::sync::RwLock;
+use terrane_testkit::crash::Controller;
 
 use super::{Backend, Loads, Site};
 use crate::{PersistenceDomain, Result};

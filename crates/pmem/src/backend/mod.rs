@@ -1,8 +1,12 @@
 //! Words of a pool, and what makes them durable.
 
+#[cfg(feature = "explorer")]
 mod dropping;
+#[cfg(feature = "explorer")]
+pub mod interrupting;
 mod native;
 mod rehearsed;
+#[cfg(feature = "explorer")]
 mod traced;
 
 use std::fmt::{self, Debug};
@@ -11,9 +15,11 @@ use std::sync::Arc;
 
 use terrane_storage::File;
 
+#[cfg(feature = "explorer")]
 pub use dropping::{Dropping, Instruction};
 pub use native::{Native, Words};
 pub use rehearsed::Rehearsed;
+#[cfg(feature = "explorer")]
 pub use traced::Traced;
 
 use crate::{LINE_LENGTH, PersistenceDomain, Result};

@@ -2,38 +2,38 @@
 
 use std::sync::Arc;
 
-use terrane_storage::crash::ThreadNumber;
+use terrane_storage::event::ThreadNumber;
 use terrane_storage::sync::{AtomicU64, Ordering};
 use terrane_storage::{Backing, File, MappedMemory};
 
 use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
-/// A mapped file of [`terrane_storage::MemoryStorage`]. Under a
-/// [`Controller`](terrane_storage::crash::Controller), stores, flushes and fences enter its log in the
+/// A mapped file of [`terrane_testkit::MemoryStorage`]. Under a
+/// [`Controller`](terrane_testkit::crash::Controller), stores, flushes and fences enter its log in the
 /// order in which they happen, among the changes of files.
 ///
 /// Each access, flush and fence begins with a load of the mapped length, where a model checker may switch threads.
 #[derive(Debug)]
 pub struct Traced {
     pool: String,
-    memory: MappedMemory,
+    memory: Box<dyn MappedMemory>,
     domain: PersistenceDomain,
     mapped: AtomicU64,
     address_space: u64,
 }
 
 impl Traced {
-    fn update(&self, offset: u64, change: impl FnOnce(u64) -> Option<u64>) -> std::result::Result<u64, u64> {
+    fn update(&self, offset: u64, mut change: impl FnMut(u64) -> Option<u64>) -> std::result::Result<u64, u64> {
         let mapped = self.length();
         if offset >= mapped {
             outside(offset, mapped);
         }
-        self.memory.update(thread_number(), offset, change).unwrap_or_else(|| outside(offset, mapped))
+        self.memory.update(thread_number(), offset, &mut change).unwrap_or_else(|| outside(offset, mapped))
     }
 
     /// A change that always happens and depends on the word before, which it gives.
-    fn replace(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> u64 {
+    fn replace(&self, offset: u64, change: impl Fn(u64) -> u64) -> u64 {
         let (Ok(before) | Err(before)) = self.update(offset, |word| Some(change(word)));
         before
     }

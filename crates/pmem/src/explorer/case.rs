@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use terrane_storage::crash::{self, Choice, Image};
+use terrane_testkit::crash::{self, Choice, Image};
 
 use super::{Dropped, Subject};
 

@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use terrane_storage::crash::{Controller, Image};
+use terrane_testkit::crash::{Controller, Image};
 
 use super::search::Search;
 use super::{Breadth, Crash, Explorer, Failure, History, Subject, recover};

@@ -4,7 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use terrane_storage::crash::{Budget, NameOrder, PersistenceDomain};
+use terrane_storage::event::PersistenceDomain;
+use terrane_testkit::crash::{Budget, NameOrder};
 
 use super::near::{Near, left_out};
 use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, places, recover};

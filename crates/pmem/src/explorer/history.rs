@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use terrane_storage::crash::{Controller, DiskEvent, Event, Image, PersistenceDomain, PoolEvent};
+use terrane_storage::event::{DiskEvent, Event, PersistenceDomain, PoolEvent};
+use terrane_testkit::crash::{Controller, Image};
 
 use super::{Checked, Crash, Dropped, Failure, Subject, guarded, leaving_out};
 

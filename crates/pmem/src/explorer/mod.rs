@@ -7,7 +7,7 @@
 //! what is done after it; [`Explorer::chain`] goes on after many crashes, one after the other.
 //!
 //! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
-//! recovery reads make a difference ([`terrane_storage::crash::Branches`]).
+//! recovery reads make a difference ([`terrane_testkit::crash::Branches`]).
 //!
 //! [`sample`] draws histories, [`gate`] leaves out one flush or fence after the other, each of which has to be noticed, and
 //! [`Canary`] is wrong on purpose: if it passes, the explorer is worth nothing. A [`Failure`] is made small by
@@ -18,32 +18,32 @@ mod case;
 mod chain;
 mod gate;
 mod history;
-pub mod linearizability;
 mod near;
 mod part;
 mod places;
 mod sample;
 mod search;
 mod shrink;
+pub mod sites;
 
 use std::fmt::{Debug, Display};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 use terrane_storage::Storage;
-use terrane_storage::crash::Controller;
+use terrane_testkit::crash::Controller;
 
 pub use canary::{Canary, check_canary};
 pub use case::{Case, Crash, Failure, Loss, ParseCaseError};
 pub use gate::{Catch, Gate, GateReport, gate, names};
 pub use history::History;
 pub use part::{ParsePartError, Part};
-pub use places::Place;
+pub use places::{Dropped, Place};
 pub use sample::{Sample, sample};
 pub use search::{Breadth, Cuts, Explorer, Tally};
 pub use shrink::{replay, shrink};
 
-use crate::{Dropping, Instruction, PersistenceDomain, Traced};
+use crate::{Dropping, PersistenceDomain, Traced};
 
 /// What came of a check: what is wrong, in words.
 pub type Checked<T> = Result<T, String>;
@@ -96,25 +96,6 @@ pub trait Subject: Sync {
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None
-    }
-}
-
-/// A flush or a fence that is left out wherever it has this name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Dropped {
-    /// Which of the two.
-    pub instruction: Instruction,
-    /// Its name.
-    pub site: String,
-}
-
-impl Display for Dropped {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let instruction = match self.instruction {
-            Instruction::Flush => "flush",
-            Instruction::Fence => "fence",
-        };
-        write!(formatter, "{instruction}:{}", self.site)
     }
 }
 

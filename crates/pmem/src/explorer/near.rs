@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use terrane_storage::crash::{Event, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
 
 use super::Dropped;
 use crate::Instruction;
@@ -51,7 +51,7 @@ impl Near<'_> {
 
 #[cfg(test)]
 mod tests {
-    use terrane_storage::crash::ThreadNumber;
+    use terrane_storage::event::ThreadNumber;
 
     use super::*;
 

@@ -1,9 +1,28 @@
 //! The flushes and fences that a structure has, whether a run comes to them or not.
 
 use std::collections::BTreeSet;
+use std::fmt::{self, Display};
 
-use super::Dropped;
 use crate::Instruction;
+
+/// A flush or a fence that is left out wherever it has this name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dropped {
+    /// Which of the two.
+    pub instruction: Instruction,
+    /// Its name.
+    pub site: String,
+}
+
+impl Display for Dropped {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instruction = match self.instruction {
+            Instruction::Flush => "flush",
+            Instruction::Fence => "fence",
+        };
+        write!(formatter, "{instruction}:{}", self.site)
+    }
+}
 
 /// A name, and which instructions there are of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

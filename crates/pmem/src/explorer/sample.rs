@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-use terrane_storage::crash::PersistenceDomain;
+use terrane_storage::event::PersistenceDomain;
 
 use super::{Breadth, Cuts, Dropped, Explorer, Failure, History, Subject, Tally};
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::AddAssign;
 
-use terrane_storage::crash::{self, Budget, Controller, Image, NameOrder, PersistenceDomain};
-use terrane_storage::{Reads, WordsRead};
+use terrane_storage::event::PersistenceDomain;
+use terrane_testkit::crash::{self, Budget, Controller, Image, NameOrder};
+use terrane_testkit::{Reads, WordsRead};
 
 use super::history::sufficient;
 use super::near::{Near, left_out};

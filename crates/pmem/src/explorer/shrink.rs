@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use terrane_storage::crash::{Controller, Image};
+use terrane_testkit::crash::{Controller, Image};
 
 use super::search::Search;
 use super::{Breadth, Case, Checked, Crash, Cuts, Explorer, Failure, History, Loss, Subject, recover};

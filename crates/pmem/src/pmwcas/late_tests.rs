@@ -1,6 +1,7 @@
 //! Threads that come to a word after the operation which led them there has been decided, or ended.
 
-use terrane_storage::crash::{Controller, Event, PoolEvent};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::Controller;
 
 use super::kernel::{self, Answer};
 use super::layout::{CONDITIONAL, conditional, decode_conditional};

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use terrane_storage::OpenMode;
-use terrane_storage::crash::{Budget, Controller, Image};
+use terrane_testkit::crash::{Budget, Controller, Image};
 
 use super::kernel::{self, Answer};
 use super::layout::{DIRTY, conditional, entry_place, installed};
@@ -14,7 +14,7 @@ use crate::{Counted, Counters, Dropping, Instruction, Options, PersistenceDomain
 
 const SETUP: Site = Site::new("test");
 pub(super) const BUDGET: Budget =
-    Budget { exhaustive_pending: 14, samples: 200, name_order: terrane_storage::crash::NameOrder::AnySubset };
+    Budget { exhaustive_pending: 14, samples: 200, name_order: terrane_testkit::crash::NameOrder::AnySubset };
 
 /// Numbers of threads that are not this one.
 pub(super) const OTHERS: [u64; 2] = [1000, 1001];
@@ -77,7 +77,7 @@ fn descriptors_are_as_many_as_operations_that_a_guard_has_seen() {
     const SEEN: u64 = 500;
     /// Up to a page, and what waits for others to wait with it.
     const MORE: u64 = 40;
-    let pool: Pool<Traced> = Pool::create(&terrane_storage::MemoryStorage::new(), "pool", &options()).unwrap();
+    let pool: Pool<Traced> = Pool::create(&terrane_testkit::MemoryStorage::new(), "pool", &options()).unwrap();
     let word = set_up(&pool, 1)[0];
     let change = || {
         let guard = pool.pin();

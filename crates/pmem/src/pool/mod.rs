@@ -15,7 +15,7 @@ mod header;
 use std::sync::Arc;
 
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
-use terrane_storage::{File, LockKind, MemoryStorage, OpenMode, Operation, Storage, StorageError};
+use terrane_storage::{File, LockKind, OpenMode, Operation, Storage, StorageError};
 
 pub(crate) use header::METADATA_LENGTH;
 use header::{CHUNK_LENGTH_MAX, Header, PAGE_LENGTH, State, is_chunk_length};
@@ -69,8 +69,8 @@ impl Options {
 #[derive(Debug)]
 pub struct Pool<B> {
     backend: B,
-    /// Also holds the lock.
-    file: Arc<dyn File>,
+    /// Also holds the lock. A rehearsal has none.
+    file: Option<Arc<dyn File>>,
     name: String,
     header: Mutex<Header>,
     /// As the header says.
@@ -97,12 +97,9 @@ impl<B: Backend> Found<B> {
     /// The pool as [`Found::take`] would give it, with all changes kept beside it, in memory: what a structure does to it in its
     /// recovery goes wrong here first, if it does, and leaves the file as it is.
     pub fn rehearse(&self) -> Result<Pool<Rehearsed<'_, B>>> {
-        const NAME: &str = "rehearsal";
         let mut header = *self.pool.header.lock();
         header.open_counter += 1;
-        // Should the pool grow, this file does.
-        let file = MemoryStorage::new().open(NAME, OpenMode::CreateNew)?;
-        let pool = Pool::new(Rehearsed::new(self.pool.backend()), file, self.pool.name.clone(), header);
+        let pool = Pool::new(Rehearsed::new(self.pool.backend()), None, self.pool.name.clone(), header);
         pool.recover_intents()?;
         Ok(pool)
     }
@@ -191,10 +188,10 @@ impl<B: Backend> Pool<B> {
             let _ = storage.remove(name);
             return Err(error.into());
         }
-        Ok(Self::new(backend, file, pool, header))
+        Ok(Self::new(backend, Some(file), pool, header))
     }
 
-    fn new(backend: B, file: Arc<dyn File>, name: String, header: Header) -> Self {
+    fn new(backend: B, file: Option<Arc<dyn File>>, name: String, header: Header) -> Self {
         let (length, chunk_length) = (AtomicU64::new(header.length), header.chunk_length);
         Self {
             backend,
@@ -244,11 +241,11 @@ impl<B: Backend> Pool<B> {
         }
         header.check_end(&*file, &pool)?;
         let backend = map(&file, &pool, options, header.length)?;
-        let found = Found { pool: Self::new(backend, file, pool, header), boot_id };
+        let found = Found { pool: Self::new(backend, Some(file.clone()), pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
         // Copying may have made holes of zeros, where a store on a full disk would end in a signal; in some file systems a
         // load too. So space comes before the first word is read, and after all that can be refused without.
-        found.pool.file.allocate(0..header.length)?;
+        file.allocate(0..header.length)?;
         found.pool.check_intents(header.state == State::Closed)?;
         Ok(found)
     }
@@ -318,7 +315,8 @@ impl<B: Backend> Pool<B> {
 
     /// Syncs the file, and marks the pool if that fails: the system may drop what it could not write.
     fn sync(&self, header: &mut Header) -> Result<()> {
-        self.file.sync_data().map_err(|error| {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.sync_data().map_err(|error| {
             header.state = State::SyncFailed;
             header.write(&self.backend);
             error.moved_to(&self.name).into()
@@ -333,7 +331,9 @@ impl<B: Backend> Pool<B> {
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let length = header.length + self.chunk_length;
-        self.file.allocate(header.length..length).map_err(|error| error.moved_to(&self.name))?;
+        if let Some(file) = &self.file {
+            file.allocate(header.length..length).map_err(|error| error.moved_to(&self.name))?;
+        }
         // Where stores survive a power loss, the length has to do so first.
         if self.backend.domain() != PersistenceDomain::PageCache {
             self.sync(&mut header)?;

@@ -1,6 +1,6 @@
 //! What operations on a few words do: the specification that histories of threads are checked against.
 
-use terrane_pmem::explorer::linearizability::Specification;
+use terrane_testkit::linearizability::Specification;
 
 /// What is done to a few words.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Specification for Words {
 
 #[test]
 fn words_change_together_or_not_at_all() {
-    use terrane_pmem::explorer::linearizability::{self, Call};
+    use terrane_testkit::linearizability::{self, Call};
     let call = |operation, began, ended: Option<(usize, Outcome)>| Call::<Words> { operation, began, ended };
     let is_linearizable = |calls: &[Call<Words>], end: &[u64]| {
         linearizability::is_linearizable(calls, |()| vec![0, 0], |()| end.to_vec())

@@ -3,9 +3,11 @@
 //! The domain are [`RECTS`], each with its number as payload. The trees are all of up to [`ENTRIES_MAX`] entries, none of
 //! them twice, that insertions and deletions can make, also by way of larger trees; of those that differ only in the places of
 //! entries within nodes, one counts. Before the operations, all of it is durable. The operations are the insertion of each
-//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each. Look-ups change
-//! nothing, which is seen at every tree and after every first operation; so the crashes of a history with a look-up are those
-//! of the history without it.
+//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each.
+//!
+//! Look-ups usually change nothing. Then the crashes of a history with a look-up are those of the history
+//! without it. Whether it is so is seen at every tree and after every first operation. Where look-ups do
+//! change something, as those that mend do, a history of all eight look-ups is cut there as well.
 //!
 //! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. With
 //! [`Recoveries::Cut`], power is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that
@@ -15,9 +17,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use terrane_pmem::explorer::{Breadth, Checked, Explorer, Failure, History, Part, Tally};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
-use super::{Explored, Step};
+use super::steps::Step;
+use super::subject::{Explored, ExploredTree};
 use crate::Rect;
 
 /// Most entries of the trees.
@@ -47,6 +50,9 @@ pub enum Recoveries {
     Cut,
 }
 
+/// What a search ends with: nothing, or the first thing that is wrong.
+type Outcome = Result<(), Box<Failure<Step>>>;
+
 /// What was tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmallTrees {
@@ -61,7 +67,11 @@ pub struct SmallTrees {
 }
 
 /// Tries all histories of two operations from a part of the trees, in as many threads as there are processors.
-pub fn small_trees(subject: &Explored, part: Part, recoveries: Recoveries) -> Result<SmallTrees, Box<Failure<Step>>> {
+pub fn small_trees<T: ExploredTree>(
+    subject: &Explored<T>,
+    part: Part,
+    recoveries: Recoveries,
+) -> Result<SmallTrees, Box<Failure<Step>>> {
     let trees = trees(subject)?;
     let chosen: Vec<&Vec<Step>> = part.of_all(&trees).collect();
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -92,16 +102,16 @@ pub fn small_trees(subject: &Explored, part: Part, recoveries: Recoveries) -> Re
     })
 }
 
-fn explore_tree(
-    subject: &Explored,
+fn explore_tree<T: ExploredTree>(
+    subject: &Explored<T>,
     tree: &[Step],
     recoveries: Recoveries,
     found: &mut SmallTrees,
-) -> Result<(), Box<Failure<Step>>> {
+) -> Outcome {
     // Images of one tree's histories are often the same.
     let mut explorer = Explorer::new(subject);
     let mut recovered = BTreeSet::new();
-    let mut lose_power = |history: &History<'_, Explored>, from_step: usize| {
+    let mut lose_power = |history: &History<'_, Explored<T>>, from_step: usize| {
         explorer.all_power_losses(history, from_step, &BREADTH)?;
         match recoveries {
             Recoveries::Whole => Ok(()),
@@ -110,12 +120,19 @@ fn explore_tree(
     };
     let tree = &[tree, &[Step::Sync]].concat();
     let record = |operations: &[Step]| History::record(subject, [tree, operations].concat(), None);
-    look_ups_change_nothing(&record(&look_ups())?, tree.len())?;
+    let after_look_ups = |steps: &[Step]| {
+        let looking = record(&[steps, look_ups().as_slice()].concat());
+        looking.map(|looking| change_something(&looking, tree.len() + steps.len()).then_some(looking))
+    };
+    if let Some(looking) = after_look_ups(&[])? {
+        lose_power(&looking, tree.len())?;
+    }
     let first_operations = operations(tree);
     for first in &first_operations {
         let after_first = [tree, std::slice::from_ref(first)].concat();
-        let looking = record(&[&[*first], look_ups().as_slice()].concat())?;
-        look_ups_change_nothing(&looking, after_first.len())?;
+        if let Some(looking) = after_look_ups(&[*first])? {
+            lose_power(&looking, after_first.len())?;
+        }
         lose_power(&record(&[*first])?, tree.len())?;
         for second in operations(&after_first) {
             lose_power(&record(&[*first, second])?, after_first.len())?;
@@ -129,13 +146,10 @@ fn explore_tree(
     Ok(())
 }
 
-fn look_ups_change_nothing(history: &History<'_, Explored>, first: usize) -> Result<(), Box<Failure<Step>>> {
+/// Whether something is stored, flushed or fenced by the look-ups that a history ends with.
+fn change_something<T: ExploredTree>(looking: &History<'_, Explored<T>>, first: usize) -> bool {
     // A mark follows each.
-    let events = history.cuts_from(first).count() - 1;
-    match events == RECTS.len() {
-        true => Ok(()),
-        false => Err(history.failure(Vec::new(), "a look-up changes something".to_owned())),
-    }
+    looking.cuts_from(first).count() - 1 > RECTS.len()
 }
 
 fn rect(number: usize) -> Rect<2> {
@@ -189,7 +203,7 @@ fn next(steps: &[Step]) -> Vec<Vec<Step>> {
 /// Of each tree, the first of the shortest ways to make it; those of few entries first.
 ///
 /// A tree of no more than [`ENTRIES_MAX`] may only be reached through one of more.
-fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
+fn trees<T: ExploredTree>(subject: &Explored<T>) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
     let mut seen = BTreeSet::new();
     let mut trees = Vec::new();
     let mut latest = vec![Vec::new()];
@@ -210,8 +224,8 @@ fn trees(subject: &Explored) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
 }
 
 /// What tells trees apart.
-fn shape(subject: &Explored, steps: &[Step]) -> Checked<String> {
-    let tree = subject.kind.create(&MemoryStorage::new(), "tree", &subject.options)?;
+fn shape<T: ExploredTree>(subject: &Explored<T>, steps: &[Step]) -> Checked<String> {
+    let tree = subject.tree.create(&MemoryStorage::new(), "tree")?;
     for step in steps {
         match step {
             Step::Insert(rect, payload) => tree.insert(rect, *payload)?,
@@ -224,11 +238,18 @@ fn shape(subject: &Explored, steps: &[Step]) -> Checked<String> {
 
 #[cfg(test)]
 mod tests {
+    use terrane_pmem::explorer::Place;
+    use terrane_storage::Storage;
+
     use super::*;
+    use crate::PersistenceDomain;
+    use crate::explored::Fbr;
+    use crate::explored::spread::PlanarTree;
+    use crate::explored::steps::Model;
 
     #[test]
     fn shapes_tell_trees_apart_and_not_the_places_in_their_nodes() {
-        let subject = &Explored::configurations()[0];
+        let subject = &Fbr::configurations()[0];
         let shape = |numbers: &[usize]| {
             let steps: Vec<Step> = numbers.iter().copied().map(insertion).collect();
             shape(subject, &steps).unwrap()
@@ -241,9 +262,84 @@ mod tests {
         assert_eq!(operations(&[insertion(2)]).len(), 9);
     }
 
+    /// An FBR-tree whose look-ups take out what they find and put it in again.
+    #[derive(Clone, Debug)]
+    struct Meddling(Explored<Fbr>);
+
+    #[derive(Debug)]
+    struct MeddlingTree(Box<dyn PlanarTree>);
+
+    impl PlanarTree for MeddlingTree {
+        fn insert(&self, rect: &Rect<2>, payload: u64) -> Checked<()> {
+            self.0.insert(rect, payload)
+        }
+
+        fn delete(&self, rect: &Rect<2>, payload: u64) -> Checked<bool> {
+            self.0.delete(rect, payload)
+        }
+
+        fn contains(&self, rect: &Rect<2>, payload: u64) -> Checked<bool> {
+            let is_there = self.0.delete(rect, payload)?;
+            if is_there {
+                self.0.insert(rect, payload)?;
+            }
+            Ok(is_there)
+        }
+
+        fn entries(&mut self) -> Checked<Model> {
+            self.0.entries()
+        }
+
+        fn shape(&self) -> Checked<String> {
+            self.0.shape()
+        }
+    }
+
+    impl ExploredTree for Meddling {
+        const NAME: &'static str = Fbr::NAME;
+
+        fn configurations() -> Vec<Explored<Self>> {
+            let named = |fbr: Explored<Fbr>| Explored { configuration: fbr.configuration.clone(), tree: Self(fbr) };
+            Fbr::configurations().into_iter().map(named).collect()
+        }
+
+        fn domain(&self) -> PersistenceDomain {
+            self.0.tree.domain()
+        }
+
+        fn has_small_nodes(&self) -> bool {
+            self.0.tree.has_small_nodes()
+        }
+
+        fn create(&self, storage: &dyn Storage, name: &str) -> Checked<Box<dyn PlanarTree>> {
+            Ok(Box::new(MeddlingTree(self.0.tree.create(storage, name)?)))
+        }
+
+        fn open(&self, storage: &dyn Storage, name: &str) -> Checked<Box<dyn PlanarTree>> {
+            Ok(Box::new(MeddlingTree(self.0.tree.open(storage, name)?)))
+        }
+
+        fn steps(&self, seed: u64) -> Vec<Step> {
+            self.0.tree.steps(seed)
+        }
+
+        fn places() -> Vec<Place> {
+            Fbr::places()
+        }
+    }
+
+    #[test]
+    fn look_ups_that_change_something_are_cut_as_other_operations_are() {
+        let subject = &Meddling::configurations()[0];
+        let failure = explore_tree(subject, &[], Recoveries::Whole, &mut SmallTrees::default()).unwrap_err();
+        assert!(matches!(failure.case.steps.last(), Some(Step::LookUp(..))), "{failure}");
+        let sound = &Fbr::configurations()[0];
+        explore_tree(sound, &[], Recoveries::Whole, &mut SmallTrees::default()).unwrap();
+    }
+
     #[test]
     fn trees_are_among_them_that_only_deletions_leave() {
-        let subject = &Explored::configurations()[0];
+        let subject = &Fbr::configurations()[0];
         let trees = trees(subject).unwrap();
         let nodes = |steps: &[Step]| shape(subject, steps).unwrap().matches('(').count();
         let of_six = |steps: &&Vec<Step>| entries(steps).len() == ENTRIES_MAX;

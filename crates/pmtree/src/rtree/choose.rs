@@ -1,6 +1,6 @@
 //! Which child a new box goes to: the one that it enlarges least (Guttman 1984, ChooseLeaf).
 
-use super::Rect;
+use super::rect::Rect;
 
 /// What a child costs; less is better.
 ///

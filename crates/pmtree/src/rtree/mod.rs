@@ -1,17 +1,19 @@
 //! R-trees, and what they share.
 
-mod blocks;
+mod census;
 mod choose;
-mod closest;
-mod creation;
 pub mod fbr;
-mod limits;
+#[cfg(feature = "baselines")]
 pub mod logged;
+mod nearest;
 mod rect;
+mod search;
 #[cfg(feature = "explorer")]
 pub(crate) mod shape;
 mod split;
-pub mod tree;
+mod tree;
 
+pub use census::Census;
 pub use rect::Rect;
 pub use split::Split;
+pub use tree::{NearestSearch, PersistentRTree};

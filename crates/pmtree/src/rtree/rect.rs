@@ -103,6 +103,12 @@ impl<const D: usize> Rect<D> {
     }
 }
 
+/// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been tried, and an entry
+/// would take three lines.
+pub(crate) const fn check_dimensions<const D: usize>() {
+    assert!(D >= 2 && D <= 4, "trees have two to four dimensions");
+}
+
 /// Whether both relations hold on each axis. All are looked at, since which one decides cannot be predicted; and they are
 /// counted, since the compiler makes branches where they are linked by `&`.
 #[inline]

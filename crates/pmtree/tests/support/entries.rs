@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use terrane_pmem::Traced;
-use terrane_pmem::explorer::linearizability::{self, Specification, is_linearizable};
+use terrane_pmtree::Rect;
 use terrane_pmtree::explored::Step;
-use terrane_pmtree::{FbrTree, Options, Rect, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_storage::Storage;
+use terrane_testkit::linearizability::{self, Specification, is_linearizable};
 
 pub type Tree = FbrTree<2, Traced>;
 

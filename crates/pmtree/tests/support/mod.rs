@@ -2,14 +2,21 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::fmt::Debug;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::PersistenceDomain;
-use terrane_pmtree::{LeafForm, Options, PersistentRTree, Rebalancing, Rect, SearchMode, Split};
-use terrane_storage::MemoryStorage;
+use tempfile::TempDir;
+use terrane_pmem::{Backend, PersistenceDomain, probe};
+use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
+use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::{Census, NearestSearch, PersistentRTree, PersistentTree, Rect, Result, Split};
+use terrane_testkit::{MemoryStorage, pool_directory};
 
-#[path = "../../../pmem/tests/support/mod.rs"]
-pub mod places;
+/// A directory that is removed at the end, on a file system that keeps pools in the page cache.
+pub fn directory() -> TempDir {
+    pool_directory(|file| probe::page_cache(file).is_ok())
+}
 
 pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWrite];
 
@@ -33,9 +40,64 @@ pub fn options(domain: PersistenceDomain, fan_out: usize, rebalancing: Rebalanci
     // Each of the splits with one of them.
     let split = if rebalancing == Rebalancing::InPlace { Split::RStar } else { Split::Quadratic };
     let mut options = Options { fan_out, rebalancing, split, ..Options::new(domain) };
-    options.pool.chunk_length = 1 << 16;
-    options.pool.address_space = 1 << 28;
+    in_small_chunks(&mut options.pool);
     options
+}
+
+fn in_small_chunks(pool: &mut terrane_pmem::Options) {
+    pool.chunk_length = 1 << 16;
+    pool.address_space = 1 << 28;
+}
+
+/// A tree that tests make and search as they do others.
+pub trait TestedTree<const D: usize>:
+    Sized + NearestSearch<D> + PersistentTree<Options: Clone + Debug + Sync, Census = Census>
+{
+    /// The ways to search that it has.
+    const MODES: &'static [SearchMode];
+
+    /// Options of small chunks; what else there is to choose is as it is by itself.
+    fn options(domain: PersistenceDomain, fan_out: usize) -> Self::Options;
+
+    /// Those of the pool.
+    fn pool_of(options: &mut Self::Options) -> &mut terrane_pmem::Options;
+
+    /// Searches in one of its ways.
+    fn window_in(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()>;
+}
+
+impl<const D: usize, B: Backend> TestedTree<D> for FbrTree<D, B> {
+    const MODES: &'static [SearchMode] = &[SearchMode::Validated, SearchMode::ReadUncommitted, SearchMode::SharedLock];
+
+    fn options(domain: PersistenceDomain, fan_out: usize) -> Options {
+        options(domain, fan_out, Rebalancing::default())
+    }
+
+    fn pool_of(options: &mut Options) -> &mut terrane_pmem::Options {
+        &mut options.pool
+    }
+
+    fn window_in(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
+        self.window(window, mode, visit)
+    }
+}
+
+impl<const D: usize, B: Backend> TestedTree<D> for LoggedTree<D, B> {
+    const MODES: &'static [SearchMode] = &[SearchMode::Validated];
+
+    fn options(domain: PersistenceDomain, fan_out: usize) -> logged::Options {
+        let mut options = logged::Options { fan_out, ..logged::Options::new(domain) };
+        in_small_chunks(&mut options.pool);
+        options
+    }
+
+    fn pool_of(options: &mut logged::Options) -> &mut terrane_pmem::Options {
+        &mut options.pool
+    }
+
+    fn window_in(&self, window: &Rect<D>, _: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
+        PersistentRTree::window(self, window, visit)
+    }
 }
 
 pub fn random(seed: u64) -> SmallRng {
@@ -74,20 +136,15 @@ impl<const D: usize> Model<D> {
     }
 }
 
-pub fn window<const D: usize, T: PersistentRTree<D>>(tree: &T, window: &Rect<D>, mode: SearchMode) -> Vec<u64> {
+pub fn window<const D: usize, T: TestedTree<D>>(tree: &T, window: &Rect<D>, mode: SearchMode) -> Vec<u64> {
     let mut hits = Vec::new();
-    tree.window(window, mode, &mut |_, payload| hits.push(payload)).unwrap();
+    tree.window_in(window, mode, &mut |_, payload| hits.push(payload)).unwrap();
     hits.sort_unstable();
     hits
 }
 
 /// Grows and shrinks a tree beside a list, with checks of everything in between, and reopens it.
-pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
-    seed: u64,
-    options: &Options,
-    modes: &[SearchMode],
-    operations: usize,
-) {
+pub fn grow_and_shrink<const D: usize, T: TestedTree<D>>(seed: u64, options: &T::Options, operations: usize) {
     let what = format!("seed {seed}, {D} dimensions, {options:?}");
     let storage = MemoryStorage::new();
     let mut random = random(seed);
@@ -108,12 +165,20 @@ pub fn grow_and_shrink<const D: usize, T: PersistentRTree<D>>(
         assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
         if operation % 16 == 0 {
             let query = rect(&mut random, 40);
-            for &mode in modes {
+            for &mode in T::MODES {
                 assert_eq!(window(&tree, &query, mode), model.window(&query), "{what}, {mode:?}");
             }
-            let nearest = tree.nearest(query.min(), 7, SearchMode::Validated).unwrap();
+            let nearest = tree.nearest(query.min(), 7, &|_, _| true).unwrap();
             let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
             assert_eq!(distances, model.distances(query.min(), 7), "{what}");
+            // Few pass, so that the search has to go on behind the closest.
+            let passes = |rect: &Rect<D>, payload: u64| payload % 5 == 1 && rect.min()[0] > query.min()[0];
+            let nearest = tree.nearest(query.min(), 7, &passes).unwrap();
+            assert!(nearest.iter().all(|(_, rect, payload)| passes(rect, *payload)), "{what}");
+            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
+            let mut passing = model.clone();
+            passing.0.retain(|(rect, payload)| passes(rect, *payload));
+            assert_eq!(distances, passing.distances(query.min(), 7), "{what}");
         }
         if operation % 64 == 0 {
             let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,5 +1,5 @@
-//! Geometries whose longitudes run on beyond 180 degrees, cut there
-//! (RFC 7946, section 3.1.9), with Z and M between those beside the cut.
+//! Cuts geometries whose longitudes continue beyond 180 degrees at the antimeridian (RFC 7946,
+//! section 3.1.9). Z and M at a cut are interpolated.
 
 use super::band::{Ring, Vertex, clip_path, clip_polygon, ring_points};
 use super::convert::to_geo;
@@ -12,7 +12,8 @@ use super::validity::{InvalidGeometry, check_valid};
 use super::walk::{Visitor, walk};
 use super::write::Writer;
 
-/// Nearer to the antimeridian, in degrees, than what is cut off would be worth.
+/// Positions nearer to the antimeridian than this, in degrees, are moved onto it; a cut would leave
+/// a sliver.
 const SLIVER_DEGREES: f64 = 1e-6;
 
 /// How often one geometry may go round the earth.
@@ -27,9 +28,10 @@ pub enum AntimeridianError {
     /// It goes round the earth several times.
     #[error("the geometry cannot be cut at the antimeridian: it goes round the earth more than {TURNS_MAX} times")]
     Turns,
-    /// It covers places twice.
+    /// It covers some places twice.
     #[error(
-        "the polygon cannot be cut at the antimeridian: it goes further than once round the earth ({degrees} degrees of longitude) and covers or touches places twice; divide it into parts that do not overlap"
+        "the polygon cannot be cut at the antimeridian: it spans more than one turn around the earth ({degrees} \
+         degrees of longitude) and covers or touches places twice; divide it into parts that do not overlap"
     )]
     Overlap {
         /// How many degrees of longitude it spans.
@@ -38,19 +40,19 @@ pub enum AntimeridianError {
     /// A hole does not lie in its polygon.
     #[error("the polygon cannot be cut at the antimeridian: a hole does not lie inside of its outer ring")]
     Hole,
-    /// The polygon is not valid, so that what was cut is not, either.
+    /// The polygon is not valid, so its parts are not valid either.
     #[error(
         "the polygon cannot be cut at the antimeridian, because it or its parts would not be valid: {0}; repair it first"
     )]
     Invalid(#[from] InvalidGeometry),
 }
 
-/// Cuts a geometry of stored form, whose longitudes may lie beyond -180 to 180
-/// so that consecutive positions are joined the short way, into parts between
-/// them. What lies between already stays as it is.
+/// Cuts a geometry of stored form at the antimeridian into parts between -180 and 180. Its
+/// longitudes may lie outside of that range, so that consecutive positions are joined the short
+/// way. A geometry in range is returned unchanged.
 ///
 /// # Errors
-/// Bytes that are not a geometry, and polygons that cannot be cut soundly.
+/// When the bytes are not a geometry, or a polygon cannot be cut into valid parts.
 pub fn cut_at_antimeridian(bytes: &[u8]) -> Result<Vec<u8>, AntimeridianError> {
     let mut builder = Builder::default();
     walk(bytes, &mut builder)?;
@@ -177,7 +179,7 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
     let Node { kind, dimensions, ref mut sequences, .. } = node;
     if kind == GeometryKind::Polygon {
         bring_holes_home(sequences)?;
-        // An edge that is cut may bend by its rounding, away from what touches it.
+        // A cut edge may bend by rounding, away from what touches it.
         add_touching_vertices(sequences);
     }
     sequences.iter_mut().flatten().for_each(snap);
@@ -197,7 +199,7 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
         }
     }
     if kind == GeometryKind::Polygon && polygons_validity(dimensions, &mut parts)?.is_err() {
-        // A hole that is cut and touched another ring, or ends that meet round the earth.
+        // A cut hole that touched another ring, or ends that meet after going round the earth.
         let whole = Node { kind, dimensions, sequences: std::mem::take(sequences), members: Vec::new() };
         let degrees = span(&whole.sequences);
         let mut whole = vec![whole];
@@ -213,7 +215,7 @@ fn parts(mut node: Node) -> Result<Vec<Node>, AntimeridianError> {
     Ok(parts)
 }
 
-/// Whether polygons are valid together.
+/// Whether the polygons are valid together.
 fn polygons_validity(
     dimensions: Dimensions,
     polygons: &mut Vec<Node>,
@@ -232,7 +234,7 @@ fn span(sequences: &[Ring]) -> f64 {
     longitudes().fold(f64::NEG_INFINITY, f64::max) - longitudes().fold(f64::INFINITY, f64::min)
 }
 
-/// The numbers of the turns round the earth that the positions lie in.
+/// The numbers of the turns around the earth in which the positions lie.
 fn turns(sequences: &[Ring]) -> Result<impl Iterator<Item = f64> + use<>, AntimeridianError> {
     let longitudes = || sequences.iter().flatten().map(|vertex| vertex[0]);
     let first = ((longitudes().fold(f64::INFINITY, f64::min) + 180.0) / 360.0).floor();
@@ -250,7 +252,8 @@ fn snap(vertex: &mut Vertex) {
     }
 }
 
-/// Puts the ends of what goes once round the earth, but for rounding, exactly a turn apart.
+/// Puts the ends of a geometry that goes exactly once round the earth exactly one turn apart,
+/// undoing rounding.
 fn close_seam(sequences: &mut [Ring]) {
     let west = sequences.iter().flatten().map(|vertex| vertex[0]).fold(f64::INFINITY, f64::min);
     let east = west + 360.0;
@@ -260,7 +263,7 @@ fn close_seam(sequences: &mut [Ring]) {
     }
 }
 
-/// Moves each hole by whole turns to where the outer ring is.
+/// Moves each hole by whole turns into the outer ring.
 fn bring_holes_home(rings: &mut [Ring]) -> Result<(), AntimeridianError> {
     let Some((outer, holes)) = rings.split_first_mut() else {
         return Ok(());
@@ -273,7 +276,7 @@ fn bring_holes_home(rings: &mut [Ring]) -> Result<(), AntimeridianError> {
             let mut places = moved.map(|point| shell.locate(point));
             places.find(|place| *place != Location::Boundary) != Some(Location::Outside)
         };
-        // Without a turn first, so that what is right stays as it is.
+        // Zero turns come first, so a hole in place stays there.
         let turn = [0.0, 1.0, -1.0, 2.0, -2.0].into_iter().find(is_home).ok_or(AntimeridianError::Hole)?;
         hole.iter_mut().for_each(|vertex| vertex[0] += 360.0 * turn);
     }

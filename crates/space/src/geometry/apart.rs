@@ -1,4 +1,4 @@
-//! How far two geometries are apart, and where to look for what is near one.
+//! Distances between two geometries, and the search windows for geometries near one.
 
 use std::cell::Cell;
 
@@ -9,10 +9,11 @@ use super::shape::Shape;
 use crate::sphere::{arc_rect, arcs_cross, distance_between_rects_m, distance_m, distance_to_arc_m, reach_windows};
 use crate::{CoordinateSystem, Point, Rect};
 
-/// The edges of a stored geometry, prepared to tell how far others are from it.
+/// The edges of a stored geometry, prepared for distances to others.
 ///
-/// Distances are those of [`distance`](super::distance): 0 where the geometries intersect (edges straight in the
-/// coordinates); else, `planar`, Euclidean; `lonlat`, great-circle metres between points and edges as great-circle arcs.
+/// Distances are those of [`distance`](super::distance). They are 0 where the geometries intersect,
+/// with edges straight in the coordinates. Otherwise they are Euclidean in `planar`, and in
+/// `lonlat` great-circle metres between points and edges as great-circle arcs.
 #[derive(Clone, Debug)]
 pub struct Edges {
     system: CoordinateSystem,
@@ -25,7 +26,7 @@ impl Edges {
     /// Prepares the geometry in well-known binary `bytes`.
     ///
     /// # Errors
-    /// Bytes that are not a geometry.
+    /// When the bytes are not a geometry.
     pub fn new(bytes: &[u8], system: CoordinateSystem) -> Result<Self, GeometryError> {
         let shape = Shape::decode(bytes)?;
         let mut all: Vec<Segment> = shape.points.iter().map(|point| Segment { a: *point, b: *point }).collect();
@@ -40,9 +41,10 @@ impl Edges {
         Ok(Self { system, edges: all, boxes })
     }
 
-    /// The distance to `other` if that is at most `distance_max`. They must not intersect, and be of one system.
+    /// The distance to `other`, if it is at most `distance_max`. The two must not intersect, and
+    /// must be of one system.
     pub fn distance_at_most(&self, other: &Self, distance_max: f64) -> Option<f64> {
-        // Only what is at least as near as the nearest so far is looked at.
+        // Only candidates that may be nearer than the nearest so far are compared.
         let nearest = Cell::new(distance_max);
         let is_found = Cell::new(false);
         for edge in &self.edges {
@@ -62,7 +64,7 @@ impl Edges {
         is_found.get().then(|| nearest.get())
     }
 
-    /// A lower bound of the distance between what lies in two boxes.
+    /// A lower bound of the distance between the contents of two boxes.
     fn bound(&self, a: &Rect, b: &Rect) -> f64 {
         match self.system {
             CoordinateSystem::LonLat => distance_between_rects_m(a, b),
@@ -91,7 +93,7 @@ impl Edges {
     }
 }
 
-/// A box that holds an edge, and in `lonlat` its arc.
+/// A box around an edge, and in `lonlat` around its arc.
 fn edge_rect(system: CoordinateSystem, edge: &Segment) -> Rect {
     match system {
         CoordinateSystem::Planar => edge.rect(),
@@ -99,11 +101,11 @@ fn edge_rect(system: CoordinateSystem, edge: &Segment) -> Rect {
     }
 }
 
-/// The windows to search an index with for whatever is at most `distance` from a stored geometry: every stored geometry
-/// that is so near has a box that meets one of them. None for an empty geometry.
+/// The windows for an index search for all geometries within `distance` of a stored geometry. The
+/// box of every such geometry intersects one of them. There is none for an empty geometry.
 ///
 /// # Errors
-/// Bytes that are not a geometry.
+/// When the bytes are not a geometry.
 pub fn reach(bytes: &[u8], system: CoordinateSystem, distance: f64) -> Result<Vec<Rect>, GeometryError> {
     let shape = Shape::decode(bytes)?;
     if shape.is_empty() {
@@ -129,9 +131,9 @@ pub fn reach(bytes: &[u8], system: CoordinateSystem, distance: f64) -> Result<Ve
     Ok(windows.collect())
 }
 
-/// A window that holds whatever is at most `distance` from a box in a plane.
+/// A window around everything within `distance` of a box in a plane.
 pub fn reach_planar(rect: &Rect, distance: f64) -> Rect {
-    // Wide enough for the rounding of distances.
+    // Widened by the rounding of distances.
     let slack = |a: f64, b: f64| 1e-12 * a.abs().max(b.abs());
     let along = distance * (1.0 + 1e-12);
     let (x, y) = (along + slack(rect.x0, rect.x1), along + slack(rect.y0, rect.y1));

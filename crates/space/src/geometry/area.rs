@@ -1,5 +1,5 @@
-//! An area of a query geometry, and the place of whole shapes in it as far as
-//! no edge has to be cut for it.
+//! An area of a query geometry. Tells the location of whole shapes in it, as long as that needs no
+//! edges to be cut.
 
 use super::boxes::{BoxTree, sort_by_place};
 use super::edges::EdgeTree;
@@ -14,7 +14,7 @@ pub(super) struct Area {
     boxes: BoxTree,
 }
 
-/// What is known of a part's place in an area without cutting edges.
+/// The location of a part in an area, as known without cutting edges.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Inside,
@@ -54,12 +54,12 @@ impl Area {
         self.any_ring(rect, &mut |ring| ring.any(rect, &mut |_, edge| test(edge)))
     }
 
-    /// Whether `segment` meets one of the edges.
+    /// Whether `segment` intersects one of the edges.
     pub fn meets(&self, segment: &Segment) -> bool {
         self.any_ring(&segment.rect(), &mut |ring| ring.meets(segment))
     }
 
-    /// The closest way in which `segment` meets one of the edges.
+    /// The closest contact of `segment` with one of the edges.
     pub fn contact(&self, segment: &Segment) -> Contact {
         let mut closest = Contact::None;
         self.any(&segment.rect(), &mut |edge| {
@@ -83,8 +83,8 @@ impl Area {
         location
     }
 
-    /// Whether the area lies just beside the start of `segment`, on its left
-    /// and on its right; its ends differ.
+    /// Whether the area lies directly beside the start of `segment`, on its left and on its right.
+    /// The ends of `segment` must differ.
     pub fn beside(&self, segment: &Segment) -> [bool; 2] {
         let mut sides = [false; 2];
         self.any_ring(&Rect::from_point(segment.a), &mut |ring| {
@@ -95,7 +95,7 @@ impl Area {
         sides
     }
 
-    /// The place of a whole shape: as soon as one part is not within, none is.
+    /// The location of a whole shape: if one part is not within, neither is the shape.
     pub fn place(&self, shape: &Shape) -> Place {
         if !self.rect().contains_rect(&shape.rect) {
             return Place::NotWithin;
@@ -169,7 +169,7 @@ pub(super) fn any_located(
         .any(|point| rect.contains_point(point) && test(polygon.get_or_insert_with(|| Area::new(rings)).locate(point)))
 }
 
-/// Areas that are united, searchable by box.
+/// The union of several areas, searchable by box.
 #[derive(Clone, Debug)]
 pub(super) struct Areas {
     areas: Vec<Area>,
@@ -187,7 +187,7 @@ impl Areas {
         self.areas.iter()
     }
 
-    /// The area, if there is one and no other.
+    /// The area, if there is exactly one.
     pub fn only(&self) -> Option<&Area> {
         self.areas.first().filter(|_| self.areas.len() == 1)
     }

@@ -1,7 +1,7 @@
-//! What of a path or a polygon lies between two meridians.
+//! The part of a path or a polygon between two meridians.
 //!
-//! New positions lie on the meridians exactly; their other numbers are
-//! interpolated, the same for both directions of an edge.
+//! New positions lie exactly on the meridians. Their other numbers are interpolated, the same for
+//! both directions of an edge.
 
 use super::edges::EdgeTree;
 use super::segment::Location;
@@ -40,8 +40,8 @@ fn with_crossings(path: &[Vertex], x: f64) -> Vec<Vertex> {
     all
 }
 
-/// The pieces of a path between `west` and `east`. What runs along a meridian
-/// belongs to the west of it, if any of the path does.
+/// The pieces of a path between `west` and `east`. A piece along a meridian belongs to the west of
+/// it, if any part of the path does.
 pub(super) fn clip_path(path: &[Vertex], west: f64, east: f64) -> Vec<Vec<Vertex>> {
     let goes_west = path.iter().any(|vertex| vertex[0] < west);
     let path = with_crossings(&with_crossings(path, west), east);
@@ -61,13 +61,13 @@ pub(super) fn clip_path(path: &[Vertex], west: f64, east: f64) -> Vec<Vec<Vertex
         }
         is_open = true;
     }
-    // A path that only waits on a meridian leaves nothing.
+    // A path that only stays on a meridian leaves nothing.
     pieces.retain(|piece| piece.iter().any(|vertex| vertex[..2] != piece[0][..2]));
     pieces
 }
 
-/// The parts of a polygon between `west` and `east`, each with its outer ring
-/// first; `None` if a hole lies in none of them.
+/// The parts of a polygon between `west` and `east`, each with its outer ring first; `None` if a
+/// hole lies in none of them.
 pub(super) fn clip_polygon(rings: &[Ring], west: f64, east: f64) -> Option<Vec<Vec<Ring>>> {
     let mirrored = |rings: &mut [Ring]| rings.iter_mut().flatten().for_each(|vertex| vertex[0] = -vertex[0]);
     let mut parts = Vec::new();
@@ -100,8 +100,8 @@ fn clip_below(rings: &[Ring], x: f64) -> Option<Vec<Vec<Ring>>> {
     }
     let (mut chains, mut holes) = (Vec::new(), Vec::new());
     for ring in rings {
-        // A hole that touches the meridian in one place still is one; between
-        // two such places, it divides the polygon.
+        // A hole that touches the meridian in one place remains a hole. Between two such places, it
+        // divides the polygon.
         let touches = ring.iter().skip(1).filter(|vertex| vertex[0] == x).count();
         if ring.iter().all(|vertex| vertex[0] <= x) && touches <= 1 {
             holes.push(ring.clone());
@@ -122,7 +122,7 @@ fn clip_below(rings: &[Ring], x: f64) -> Option<Vec<Vec<Ring>>> {
     Some(parts)
 }
 
-/// What of a ring lies below `x`, from meridian to meridian.
+/// The part of a ring below `x`, as chains from meridian to meridian.
 fn chains_below(ring: &[Vertex], x: f64) -> Vec<Vec<Vertex>> {
     let ring = with_crossings(ring, x);
     let Some(start) = ring.iter().position(|vertex| vertex[0] >= x) else {
@@ -146,8 +146,8 @@ fn chains_below(ring: &[Vertex], x: f64) -> Vec<Vec<Vertex>> {
     chains
 }
 
-/// Joins chains to rings along the meridian: going up it, just below it, the
-/// first chain is where the polygon begins, the second where it ends.
+/// Joins chains to rings along the meridian. Going up directly below it, the polygon begins at the
+/// first chain and ends at the second, and so on.
 fn join(chains: Vec<Vec<Vertex>>, x: f64) -> Vec<Ring> {
     let mut ends: Vec<End> = Vec::new();
     for (chain, vertices) in chains.iter().enumerate() {
@@ -160,7 +160,7 @@ fn join(chains: Vec<Vec<Vertex>>, x: f64) -> Vec<Ring> {
         end(true, vertices.last(), vertices.iter().rev().nth(1));
     }
     ends.sort_by(|a, b| a.y.total_cmp(&b.y).then(a.slope.total_cmp(&b.slope)));
-    // Where each end goes on: by chain, its first and its last end.
+    // The end at which each end continues: by chain, its first and its last end.
     let mut partners = vec![[(0, false); 2]; chains.len()];
     for pair in ends.chunks_exact(2) {
         partners[pair[0].chain][usize::from(pair[0].is_last)] = (pair[1].chain, pair[1].is_last);
@@ -179,7 +179,7 @@ fn join(chains: Vec<Vec<Vertex>>, x: f64) -> Vec<Ring> {
             } else {
                 ring.extend(vertices)
             }
-            // Entered at one end, it is left at the other.
+            // A chain entered at one end is left at the other.
             (chain, is_backwards) = partners[chain][usize::from(!is_backwards)];
         }
         if let Some(start) = ring.first().copied() {

@@ -1,5 +1,5 @@
-//! A static tree of boxes over a row of items, in the row's own order: where
-//! neighbours in the row are near each other, nothing has to be sorted.
+//! A static tree of boxes over a row of items, in the row's own order. If neighbours in the row are
+//! near each other, nothing has to be sorted.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use crate::{CoordinateSystem, Rect, hilbert};
 const FANOUT_BITS: usize = 3;
 const FANOUT: usize = 1 << FANOUT_BITS;
 
-/// Boxes of groups of items, which stay with the caller.
+/// Boxes of groups of items. The caller keeps the items.
 #[derive(Clone, Debug)]
 pub(super) struct BoxTree {
     count: usize,
-    /// `levels[0]` has a box for every eight items, each further level one for
-    /// every eight boxes of the level before; the last has one box.
+    /// `levels[0]` has a box for every eight items. Each further level has one for every eight
+    /// boxes of the level before; the last has one box.
     levels: Vec<Vec<Rect>>,
 }
 
@@ -39,13 +39,13 @@ impl BoxTree {
         root.copied().unwrap_or(Rect::EMPTY)
     }
 
-    /// Whether `test` holds for an item whose groups all satisfy `may_hold`,
-    /// which is given a group's box and its items.
+    /// Whether `test` holds for an item whose groups all satisfy `may_hold`, which gets a group's
+    /// box and its items.
     pub fn any(&self, may_hold: &impl Fn(&Rect, Range<usize>) -> bool, test: &mut impl FnMut(usize) -> bool) -> bool {
         self.count > 0 && self.any_below(self.levels.len(), 0, may_hold, test)
     }
 
-    /// As [`any`](Self::any), for the group `index` of `level`; level 0 are the items.
+    /// Like [`any`](Self::any), for the group `index` of `level`; level 0 are the items.
     fn any_below(
         &self,
         level: usize,
@@ -66,7 +66,7 @@ impl BoxTree {
     }
 }
 
-/// Sorts items that come in any order so that neighbours are near each other.
+/// Sorts items in any order so that neighbours are near each other.
 pub(super) fn sort_by_place<T>(items: &mut [T], rect: impl Fn(&T) -> Rect) {
     if items.len() > 1 {
         items.sort_by_cached_key(|item| hilbert::position(CoordinateSystem::Planar, rect(item).center()));

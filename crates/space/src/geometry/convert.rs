@@ -1,4 +1,4 @@
-//! To and from the types of the `geo` crates, which know neither Z nor M.
+//! Conversion to and from the types of the `geo` crates, which have neither Z nor M.
 
 use geo_types::{
     Coord, Geometry, GeometryCollection, LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon,
@@ -11,11 +11,11 @@ use super::write::Writer;
 
 /// The geometry as `geo` types, without Z and M.
 ///
-/// These have no empty point: alone it becomes an empty multi-point, inside
-/// of other geometries it is dropped.
+/// `geo` has no empty point. A single empty point becomes an empty multi-point; inside other
+/// geometries it is dropped.
 ///
 /// # Errors
-/// Bytes that are not a geometry.
+/// When the bytes are not a geometry.
 pub fn to_geo(bytes: &[u8]) -> Result<Geometry<f64>, GeometryError> {
     let mut builder = Builder::default();
     walk(bytes, &mut builder)?;
@@ -25,7 +25,7 @@ pub fn to_geo(bytes: &[u8]) -> Result<Geometry<f64>, GeometryError> {
 /// A geometry that has begun and not ended.
 struct Frame {
     kind: GeometryKind,
-    /// Positions of a point or a line; one list a ring of a polygon.
+    /// Positions of a point or a line; of a polygon, one list per ring.
     sequences: Vec<Vec<Coord<f64>>>,
     members: Vec<Geometry<f64>>,
 }
@@ -89,16 +89,15 @@ impl Frame {
     }
 }
 
-/// The members as their own type; the walk has made sure that all are of it.
+/// The members as their own type; the walk has checked that all have it.
 fn members<T: TryFrom<Geometry<f64>>>(members: Vec<Geometry<f64>>) -> Vec<T> {
     members.into_iter().filter_map(|member| T::try_from(member).ok()).collect()
 }
 
 /// The stored form of a `geo` geometry.
 ///
-/// Lines, rectangles and triangles become line strings and polygons. What a
-/// walk would refuse, such as a ring of three positions, is written as it is
-/// and refused by [`parse_wkb`](super::parse_wkb).
+/// Lines, rectangles and triangles become line strings and polygons. Invalid content, such as a
+/// ring of three positions, is written unchanged and refused by [`parse_wkb`](super::parse_wkb).
 pub fn from_geo(geometry: &Geometry<f64>) -> Vec<u8> {
     let mut writer = Writer::default();
     write_geometry(&mut writer, geometry);

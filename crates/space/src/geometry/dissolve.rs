@@ -1,4 +1,4 @@
-//! Rings that share edges or touch themselves, as polygons that do neither.
+//! Dissolves rings that share edges or touch themselves into polygons that do neither.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ fn point(vertex: &Vertex) -> Point {
 type Key = [u64; 2];
 
 fn key(vertex: &Vertex) -> Key {
-    // -0 lies where 0 does.
+    // -0 is the same place as 0.
     [(vertex[0] + 0.0).to_bits(), (vertex[1] + 0.0).to_bits()]
 }
 
-/// Gives each edge the positions of other edges that lie inside of it.
+/// Splits each edge at the positions of other edges that lie inside it.
 pub(super) fn add_touching_vertices(rings: &mut [Ring]) {
     let trees: Vec<EdgeTree> = rings.iter().map(|ring| EdgeTree::of_ring(&ring_points(ring))).collect();
     let vertices: Vec<Vertex> = rings.iter().flat_map(|ring| ring.iter().skip(1)).copied().collect();
@@ -35,7 +35,7 @@ pub(super) fn add_touching_vertices(rings: &mut [Ring]) {
             });
         }
         found.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        // From the end, so that places before it stay.
+        // From the end, so that indexes before it stay valid.
         for (index, _, vertex) in found.into_iter().rev() {
             if point(&ring[index + 1]) != point(&vertex) {
                 ring.insert(index + 1, vertex);
@@ -44,8 +44,8 @@ pub(super) fn add_touching_vertices(rings: &mut [Ring]) {
     }
 }
 
-/// The polygons that rings bound together, of which no two cross: an edge that
-/// two of them share bounds nothing.
+/// The polygons that rings bound together. No two rings may cross. An edge that two of them share
+/// bounds nothing.
 pub(super) fn dissolve(mut rings: Vec<Ring>) -> Vec<Vec<Ring>> {
     add_touching_vertices(&mut rings);
     let edges = rings.iter().flat_map(|ring| ring.windows(2).map(|edge| [edge[0], edge[1]]));
@@ -64,9 +64,9 @@ pub(super) fn dissolve(mut rings: Vec<Ring>) -> Vec<Vec<Ring>> {
     nest(paths(&kept).into_iter().flat_map(simple_loops).collect())
 }
 
-/// Joins edges to closed paths that touch themselves and each other, but do not cross.
+/// Joins edges to closed paths that may touch themselves and each other, but do not cross.
 fn paths(edges: &[[Vertex; 2]]) -> Vec<Ring> {
-    // The directed edges that leave a position: twice the edge's index, or one more for its end.
+    // The directed edges that leave a position: twice the edge's index, plus one at its end.
     let mut leaving: HashMap<Key, Vec<usize>> = HashMap::new();
     let start = |half: usize| edges[half / 2][half % 2];
     for half in 0..2 * edges.len() {
@@ -98,7 +98,7 @@ fn paths(edges: &[[Vertex; 2]]) -> Vec<Ring> {
     paths
 }
 
-/// Divides a closed path wherever it comes back to a position.
+/// Divides a closed path wherever it returns to a position.
 fn simple_loops(path: Ring) -> Vec<Ring> {
     let mut loops = Vec::new();
     let mut open: Ring = Vec::new();
@@ -118,7 +118,7 @@ fn simple_loops(path: Ring) -> Vec<Ring> {
     loops
 }
 
-/// Sorts rings that share points at most into outer rings, each with its holes.
+/// Sorts rings that share only points into outer rings, each with its holes.
 fn nest(rings: Vec<Ring>) -> Vec<Vec<Ring>> {
     let trees: Vec<EdgeTree> = rings.iter().map(|ring| EdgeTree::of_ring(&ring_points(ring))).collect();
     let starts: Vec<Segment> = trees.iter().filter_map(|tree| tree.edges().first().copied()).collect();
@@ -129,7 +129,7 @@ fn nest(rings: Vec<Ring>) -> Vec<Vec<Ring>> {
     let around: Vec<Vec<usize>> = (0..starts.len()).map(around).collect();
     let depth = |index: usize| around[index].len();
     let mut polygons: Vec<Vec<Ring>> = vec![Vec::new(); starts.len()];
-    // Outer rings come first of all, at even depths; their holes are one deeper.
+    // Outer rings come first, at even depths; their holes are one deeper.
     for (parity, rings) in [(0, rings.clone()), (1, rings)] {
         for (index, ring) in rings.into_iter().enumerate().filter(|(index, _)| depth(*index) % 2 == parity) {
             let shell =

@@ -13,12 +13,11 @@ use crate::{CoordinateSystem, Point};
 
 /// The distance from `point` to `geometry`; `None` when that is empty.
 ///
-/// `planar`: Euclidean. `lonlat`: 0 if the point intersects the geometry (edges
-/// straight in the coordinates), else great-circle metres to its points and
-/// to its edges as great-circle arcs.
+/// `planar`: Euclidean. `lonlat`: 0 if the point intersects the geometry (edges straight in the
+/// coordinates), else great-circle metres to its points and to its edges as great-circle arcs.
 ///
 /// # Errors
-/// Geometries that cannot be stored, such as rings of three positions.
+/// When a geometry cannot be stored, such as a ring of three positions.
 pub fn distance(
     system: CoordinateSystem,
     point: Point,
@@ -30,7 +29,7 @@ pub fn distance(
 /// [`distance`] to a stored geometry.
 ///
 /// # Errors
-/// Bytes that are not a geometry.
+/// When the bytes are not a geometry.
 pub fn distance_bytes(system: CoordinateSystem, point: Point, bytes: &[u8]) -> Result<Option<f64>, GeometryError> {
     let mut meter = Meter {
         system,
@@ -56,11 +55,12 @@ struct Meter {
     system: CoordinateSystem,
     from: PreparedPoint,
     point: Point,
-    /// The other name of a point on the antimeridian, else the point itself.
+    /// The point's other representation on the antimeridian, else the point itself.
     mirrored: Point,
     kind: GeometryKind,
     previous: Option<Point>,
-    /// Whether the point, and its other name, are inside of the current polygon's rings so far.
+    /// Whether the point, and its other representation, are inside the current polygon's rings so
+    /// far.
     is_inside: [bool; 2],
     nearest: f64,
 }
@@ -89,9 +89,9 @@ impl Meter {
         self.nearest = self.nearest.min(length);
     }
 
-    /// Whether the edge's box is beyond the nearest found, in a plane.
+    /// Whether the edge's box is beyond the nearest distance found, in a plane.
     fn is_box_beyond(&self, edge: &Segment) -> bool {
-        // Rounding may lengthen the distance of a box; next to nothing, squares have no digits.
+        // Rounding may lengthen the distance to a box. Near zero, squares have no digits.
         let nearest = self.nearest * (1.0 + 1e-12);
         edge.rect().planar_distance_squared(self.point) > (nearest * nearest).max(1e-280)
     }

@@ -15,19 +15,18 @@ pub(super) struct EdgeTree {
 }
 
 impl EdgeTree {
-    /// Edges of which consecutive ones are near each other.
+    /// From edges whose neighbours in order are near each other.
     pub fn new(edges: Vec<Segment>) -> Self {
         let boxes = BoxTree::new(&edges, Segment::rect);
         Self { edges, boxes }
     }
 
-    /// The edges of a closed ring, in their order: only these can be asked
-    /// what they surround.
+    /// The edges of a closed ring, in order. Only trees of rings can tell what they surround.
     pub fn of_ring(ring: &[Point]) -> Self {
         Self::new(edges(ring).collect())
     }
 
-    /// Points as edges of no length.
+    /// Points, as edges of no length.
     pub fn of_points(points: &[Point]) -> Self {
         let mut edges: Vec<Segment> = points.iter().map(|point| Segment { a: *point, b: *point }).collect();
         sort_by_place(&mut edges, Segment::rect);
@@ -48,7 +47,7 @@ impl EdgeTree {
         self.boxes.any(&|group, _| group.intersects(rect), &mut |index| test(index, &self.edges[index]))
     }
 
-    /// Whether `segment` meets one of the edges.
+    /// Whether `segment` intersects one of the edges.
     pub fn meets(&self, segment: &Segment) -> bool {
         self.any(&segment.rect(), &mut |_, edge| edge.contact(segment) != Contact::None)
     }
@@ -58,7 +57,7 @@ impl EdgeTree {
         self.any(&Rect::from_point(point), &mut |_, edge| edge.contains(point))
     }
 
-    /// Locates `point` in what the ring surrounds.
+    /// The location of `point` in the area that the ring surrounds.
     pub fn locate(&self, point: Point) -> Location {
         let mut is_on_boundary = false;
         let is_inside = self.surrounds(point, &mut |_| {
@@ -72,8 +71,8 @@ impl EdgeTree {
         }
     }
 
-    /// Whether the ring surrounds what lies just beside the start of
-    /// `segment`, on its left and on its right; its ends differ.
+    /// Whether the ring surrounds the places directly beside the start of `segment`, on its left
+    /// and on its right. The ends of `segment` must differ.
     pub fn beside(&self, segment: &Segment) -> [bool; 2] {
         let Segment { a, b } = *segment;
         let mut passed = [false; 2];
@@ -88,10 +87,10 @@ impl EdgeTree {
         passed.map(|is_passed| is_inside ^ is_passed)
     }
 
-    /// Whether the ring surrounds what lies beside `point`, to the right of it
-    /// and just above. The edges that hold the point go to `on_edge`, which may end the search.
+    /// Whether the ring surrounds the place directly beside `point`, to the right and slightly
+    /// above. Edges that hold the point are passed to `on_edge`, which may end the search.
     fn surrounds(&self, point: Point, on_edge: &mut impl FnMut(&Segment) -> bool) -> bool {
-        // A ray to the right counts the edges that it passes.
+        // A ray to the right counts the edges that it crosses.
         let is_inside = Cell::new(false);
         let is_divided = |low: &Segment, high: &Segment| (low.a.y > point.y) != (high.b.y > point.y);
         self.boxes.any(
@@ -100,7 +99,8 @@ impl EdgeTree {
                     return false;
                 }
                 if group.x0 > point.x {
-                    // It passes all that divides: of a path, the ends tell.
+                    // It crosses every edge that separates its ends: for a path, comparing its ends
+                    // suffices.
                     let (first, last) = (&self.edges[items.start], &self.edges[items.end - 1]);
                     is_inside.set(is_inside.get() ^ is_divided(first, last));
                     return false;

@@ -9,50 +9,50 @@ pub enum GeometryError {
     /// The bytes end before the geometry does.
     #[error("WKB ends too early: {needed} bytes are needed at byte {offset}, {available} are left")]
     Truncated {
-        /// Where the bytes were needed.
+        /// Offset of the missing bytes.
         offset: usize,
-        /// How many, or at least how many for the stated count of members.
+        /// Number of bytes needed, or the least number for the stated count of members.
         needed: u64,
-        /// How many there are.
+        /// Number of bytes left.
         available: usize,
     },
     /// Bytes follow the end of the geometry.
     #[error("WKB has {count} bytes after the end of the geometry at byte {offset}")]
     TrailingBytes {
-        /// Where the geometry ends.
+        /// Offset of the end of the geometry.
         offset: usize,
-        /// How many bytes follow.
+        /// Number of bytes that follow.
         count: usize,
     },
     /// The byte order mark is neither 0 nor 1.
     #[error("WKB byte order at byte {offset} is {value}; 0 (big-endian) or 1 (little-endian) is expected")]
     ByteOrder {
-        /// Where the mark is.
+        /// Offset of the mark.
         offset: usize,
         /// Its value.
         value: u8,
     },
-    /// A kind that the store does not hold, such as curves and surfaces.
+    /// An unsupported kind, such as curves and surfaces.
     #[error(
         "WKB geometry type {code} at byte {offset} is not supported: only points, lines, polygons, their multi-geometries and collections are"
     )]
     UnsupportedType {
-        /// Where the code is.
+        /// Offset of the code.
         offset: usize,
         /// The code, as found.
         code: u32,
     },
     /// A member of a multi-geometry is of another kind or has other dimensions.
-    #[error("a {found} or its dimensions at byte {offset} do not belong into this {parent}")]
+    #[error("a {found} or its dimensions at byte {offset} do not fit this {parent}")]
     Member {
-        /// Where the member is.
+        /// Offset of the member.
         offset: usize,
-        /// The multi-geometry.
+        /// The kind of the multi-geometry.
         parent: GeometryKind,
-        /// What was found in it.
+        /// The kind of the member.
         found: GeometryKind,
     },
-    /// Collections inside collections, deeper than anyone writes.
+    /// Collections inside collections, nested too deeply.
     #[error("the geometry is nested deeper than {limit} levels")]
     TooDeep {
         /// The limit.
@@ -63,7 +63,7 @@ pub enum GeometryError {
         "vertex {vertex} has a coordinate that is {value}: coordinates must be finite numbers (only an empty point is all NaN)"
     )]
     NotFinite {
-        /// Which vertex, counted from 0.
+        /// Index of the vertex, from 0.
         vertex: u64,
         /// The value.
         value: f64,
@@ -71,7 +71,7 @@ pub enum GeometryError {
     /// A position that the coordinate system of the dataset does not allow.
     #[error("vertex {vertex}: {source}")]
     Coordinate {
-        /// Which vertex, counted from 0.
+        /// Index of the vertex, from 0.
         vertex: u64,
         /// What is wrong with it.
         source: CoordinateError,
@@ -79,13 +79,13 @@ pub enum GeometryError {
     /// A line of one position.
     #[error("a line string has 1 position (vertex {vertex}); it needs 2 or more, or none")]
     ShortLine {
-        /// Its vertex, counted from 0.
+        /// Index of its vertex, from 0.
         vertex: u64,
     },
-    /// A ring that cannot enclose anything.
+    /// A ring with too few positions to enclose anything.
     #[error("the ring from vertex {vertex} has {count} positions; a closed ring needs 4 or more")]
     ShortRing {
-        /// Its first vertex, counted from 0.
+        /// Index of its first vertex, from 0.
         vertex: u64,
         /// Its number of positions.
         count: u32,
@@ -93,13 +93,13 @@ pub enum GeometryError {
     /// A ring whose last position is not its first.
     #[error("the ring from vertex {vertex} is not closed: its last position must equal its first")]
     OpenRing {
-        /// Its first vertex, counted from 0.
+        /// Index of its first vertex, from 0.
         vertex: u64,
     },
     /// Text that is not well-known text.
     #[error("not valid WKT: {reason}")]
     Text {
-        /// What is wrong, and where it is known, at which character.
+        /// What is wrong, and at which character if known.
         reason: String,
     },
     /// JSON that is not a GeoJSON geometry.
@@ -112,7 +112,7 @@ pub enum GeometryError {
     },
 }
 
-/// A path as it stands in a message: the geometry itself has none.
+/// A path as it appears in a message; that of the geometry itself is empty.
 fn place_of(path: &str) -> String {
     if path.is_empty() { String::new() } else { format!(", at {path}") }
 }

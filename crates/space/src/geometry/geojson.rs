@@ -1,7 +1,7 @@
 //! GeoJSON geometries (RFC 7946), read from and written to parsed JSON.
 //!
-//! Read here and not through types of a GeoJSON library, so that a refusal
-//! can name the path to the value, and positions keep their third number.
+//! This module does not use the types of a GeoJSON library, so that an error can name the path to
+//! the value, and positions keep their third number.
 
 use serde_json::{Map, Value, json};
 
@@ -13,11 +13,11 @@ use super::write::{CommonDimensions, Writer};
 
 /// The stored form of a GeoJSON geometry object.
 ///
-/// Positions have two numbers, or three throughout. Empty `coordinates` give
-/// an empty geometry. `bbox`, `crs` and foreign members are ignored: whoever reads files looks at `crs`.
+/// All positions have two numbers, or all have three. Empty `coordinates` give an empty geometry.
+/// `bbox`, `crs` and foreign members are ignored; readers of files check `crs`.
 ///
 /// # Errors
-/// The path to the value that is wrong, or what is wrong with the geometry.
+/// The path to the wrong value, or what is wrong with the geometry.
 pub fn from_geojson(value: &Value) -> Result<Vec<u8>, GeometryError> {
     let mut writer = Writer::default();
     write_geometry(&mut writer, value, 1).map_err(|failure| GeometryError::Json {
@@ -61,7 +61,7 @@ fn array(value: &Value) -> Result<&[Value], Failure> {
     }
 }
 
-/// Calls `write` for each item of the array `value` and names the one that fails.
+/// Calls `write` for each item of the array `value`; an error names the item.
 fn each(value: &Value, mut write: impl FnMut(&Value) -> Result<(), Failure>) -> Result<(), Failure> {
     for (index, item) in array(value)?.iter().enumerate() {
         write(item).map_err(|failure| failure.under(format_args!("[{index}]")))?;
@@ -180,10 +180,10 @@ fn write_position(writer: &mut Writer, value: &Value, dimensions: Dimensions) ->
     })
 }
 
-/// The geometry as a GeoJSON object; Z is kept, M dropped.
+/// The geometry as a GeoJSON object, with Z and without M.
 ///
 /// # Errors
-/// Bytes that are not a geometry.
+/// When the bytes are not a geometry.
 pub fn to_geojson(bytes: &[u8]) -> Result<Value, GeometryError> {
     let mut builder = Builder::default();
     walk(bytes, &mut builder)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a geometry is.
+/// Kind of a geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GeometryKind {
     /// One position, or none.
@@ -72,7 +72,7 @@ impl GeometryKind {
         }
     }
 
-    /// The kind of a name in whatever case, as in well-known text.
+    /// The kind of a name in upper or lower case, as in well-known text.
     pub fn from_name_of_any_case(name: &str) -> Option<Self> {
         let mut kinds = (1..=7).filter_map(Self::from_code);
         kinds.find(|kind| kind.name().eq_ignore_ascii_case(name))
@@ -90,7 +90,7 @@ impl fmt::Display for GeometryKind {
     }
 }
 
-/// Which values each position has beside x and y.
+/// The values of a position beside x and y.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Dimensions {
     /// A height.
@@ -100,7 +100,7 @@ pub struct Dimensions {
 }
 
 impl Dimensions {
-    /// x and y alone.
+    /// Only x and y.
     pub const XY: Dimensions = Dimensions { has_z: false, has_m: false };
 
     /// Numbers in a position, 2 to 4.
@@ -108,13 +108,13 @@ impl Dimensions {
         2 + usize::from(self.has_z) + usize::from(self.has_m)
     }
 
-    /// What ISO adds to the code of a kind.
+    /// The number that ISO adds to the code of a kind.
     pub(super) fn code(self) -> u32 {
         1000 * u32::from(self.has_z) + 2000 * u32::from(self.has_m)
     }
 }
 
-/// One position: x, y and, as the dimensions say, z and m.
+/// One position: x, y and, depending on the dimensions, z and m.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
     pub values: [f64; 4],

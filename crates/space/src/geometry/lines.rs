@@ -6,8 +6,7 @@ use super::edges::EdgeTree;
 use super::segment::edges;
 use crate::Point;
 
-/// Lines as one set of edges with the boundary that OGC gives them: the ends
-/// that an odd number of lines share.
+/// Lines as one set of edges, with their OGC boundary: the ends that an odd number of lines share.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     pub tree: EdgeTree,

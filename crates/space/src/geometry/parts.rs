@@ -1,9 +1,8 @@
-//! The parts of a query geometry, taken as one set of points: what they
-//! contain, and what is within them.
+//! The parts of a query geometry as one set of points: tests of what contains and covers others.
 //!
-//! Areas are united. What lies in an area counts for nothing else; of the
-//! rest, what lies on a line counts for no point. Boundaries are those of the
-//! united areas and, beside them, the ends that an odd number of lines share.
+//! The set is the union of its areas, lines and points. A point in an area counts as area;
+//! otherwise a point on a line counts as line. The boundary is that of the united areas, plus line
+//! ends outside of them that an odd number of lines share.
 
 use super::area::{Area, Areas, Place};
 use super::edges::EdgeTree;
@@ -33,7 +32,7 @@ impl Parts {
             || self.points.holds(point)
     }
 
-    /// The place of `point` with respect to all parts together.
+    /// The location of `point` with respect to all parts together.
     pub fn locate(&self, point: Point) -> Location {
         match self.locate_in_areas(point) {
             Location::Outside if self.lines.tree.holds(point) => match self.lines.is_boundary(point) {
@@ -45,7 +44,7 @@ impl Parts {
         }
     }
 
-    /// The place of `point` with respect to all areas together.
+    /// The location of `point` with respect to all areas together.
     pub fn locate_in_areas(&self, point: Point) -> Location {
         let mut boundary_count = 0;
         let is_inside = self.areas.any(&Rect::from_point(point), &mut |area| {
@@ -64,8 +63,8 @@ impl Parts {
         }
     }
 
-    /// Whether areas lie on both sides of every edge that leaves `point`,
-    /// which is on the boundary of some: then they leave no gap around it.
+    /// Whether areas lie on both sides of every edge that leaves `point`, which is on the boundary
+    /// of some area. They leave no gap around it then.
     fn surround(&self, point: Point) -> bool {
         let here = Rect::from_point(point);
         let has_gap = |edge: &Segment| {
@@ -83,8 +82,8 @@ impl Parts {
         !self.areas.any(&here, &mut |area| area.any(&here, &mut |edge| has_gap(edge)))
     }
 
-    /// Whether areas leave no gap on the western or else the eastern half of the plane just beside `point`, where all
-    /// edges are that leave it.
+    /// Whether areas leave no gap directly beside `point` in the western, or else the eastern, half
+    /// of the plane. All edges that leave it must be in that half.
     pub fn surround_half(&self, point: Point, is_western: bool) -> bool {
         let here = Rect::from_point(point);
         let areas_beside = |b: Point| {
@@ -95,7 +94,7 @@ impl Parts {
             });
             pieces.current().areas
         };
-        // Of northward and southward, the half lies on opposite sides.
+        // The half lies on opposite sides of the northward and the southward direction.
         let [left, right] = [usize::from(!is_western), usize::from(is_western)];
         let north = areas_beside(Point::new(point.x, point.y + 1.0))[left];
         let south = areas_beside(Point::new(point.x, point.y - 1.0))[right];
@@ -106,20 +105,20 @@ impl Parts {
         north && south && !self.areas.any(&here, &mut |area| area.any(&here, &mut |edge| has_gap(edge)))
     }
 
-    /// The segment with the areas beside it.
+    /// The segment, cut at the areas beside it.
     fn areas_beside(&self, segment: &Segment) -> Pieces {
         let mut pieces = Pieces::new(*segment);
         pieces.cut_at_areas(Layer::Areas, &self.areas);
         pieces
     }
 
-    /// The area, if there is one and nothing else.
+    /// The area, if there is exactly one part, an area.
     fn only_area(&self) -> Option<&Area> {
         self.areas.only().filter(|_| self.points.edges().is_empty() && self.lines.is_empty())
     }
 
-    /// Whether `shape` is within the parts (OGC): none of its points lies
-    /// outside, and one of its interior lies in their interior.
+    /// Whether `shape` is within the parts (OGC): none of its points lies outside, and one of its
+    /// interior points lies in their interior.
     pub fn cover(&self, shape: &Shape) -> bool {
         if let Some(area) = self.only_area() {
             match area.place(shape) {
@@ -130,7 +129,7 @@ impl Parts {
         } else if self.areas.any(&shape.rect, &mut |area| area.place(shape) == Place::Inside) {
             return true;
         }
-        // An area that is covered lies inside; what covers it is an area, too.
+        // An area that is covered lies inside, since its cover is an area, too.
         let mut meets_interior = !shape.polygons.is_empty();
         for point in &shape.points {
             match self.locate(*point) {
@@ -151,7 +150,7 @@ impl Parts {
             let mut pieces = self.areas_beside(&edge);
             pieces.cut_at_lines(&self.lines.tree);
             let is_covered = pieces.all(|piece| {
-                // On the boundary of areas, one side is free.
+                // On the boundary of the areas, one side is free.
                 let [left, right] = piece.areas;
                 meets_interior |= left == right && (left || piece.is_on_line);
                 left || right || piece.is_on_line
@@ -163,8 +162,8 @@ impl Parts {
         self.cover_polygons(&shape.polygons) && meets_interior
     }
 
-    /// Whether the areas cover polygons: if they did not, what they leave
-    /// would lie beside an edge, of a polygon or of an area inside of one.
+    /// Whether the areas cover polygons. If not, an uncovered place would lie beside an edge, of a
+    /// polygon or of an area inside one.
     fn cover_polygons(&self, polygons: &[Vec<Vec<Point>>]) -> bool {
         let subject = Areas::new(polygons.iter().map(Area::new).collect());
         let is_right = |edge: &Segment, test: fn(Piece) -> bool| {

@@ -1,11 +1,10 @@
-//! A segment cut into pieces where it meets the edges of areas and lines, and
-//! what lies on both sides of each piece.
+//! Cuts a segment into pieces where it meets the edges of areas and lines. Tells what lies on both
+//! sides of each piece.
 //!
-//! Just beside a piece, a place is inside of an area or outside of it, never
-//! on its boundary: so an area that has an edge along the piece is seen on one
-//! of its sides. What is beside the segment's start is located; from there,
-//! only edges that touch the segment change it. Where edges cross the segment
-//! is a quotient of integers, so nothing is rounded.
+//! Directly beside a piece, a place is inside or outside of an area, never on its boundary. An area
+//! with an edge along the piece is therefore on one of its sides. The sides at the segment's start
+//! are located by search. From there, only edges that touch the segment change them. The crossing
+//! of an edge is a quotient of integers, so nothing is rounded.
 
 use std::cmp::Ordering;
 
@@ -17,7 +16,7 @@ use super::edges::EdgeTree;
 use super::segment::{Segment, integers, orientation};
 use crate::Point;
 
-/// What lies beside one piece; of pairs, the first is the left side.
+/// What lies beside one piece, as pairs of the left and the right side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     /// Whether the subject is there.
@@ -28,12 +27,12 @@ pub(super) struct Piece {
     pub is_on_line: bool,
 }
 
-/// Whose edges are met.
+/// The owner of edges that cut the segment.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Layer {
-    /// The polygons that are asked about.
+    /// The polygons in question.
     Subject,
-    /// The areas of which it is asked whether they cover it.
+    /// The areas that may cover them.
     Areas,
 }
 
@@ -43,7 +42,7 @@ struct Owner {
 }
 
 enum Change {
-    /// An edge of an area passes one side or both.
+    /// An edge of an area crosses one side or both.
     Sides {
         owner: usize,
         sides: [bool; 2],
@@ -52,7 +51,7 @@ enum Change {
     LineEnds,
 }
 
-/// Where the segment is cut.
+/// A place at which the segment is cut.
 enum Mark {
     /// At a position that lies on it.
     Vertex(Point),
@@ -60,11 +59,11 @@ enum Mark {
     Crossing(Segment, Share),
 }
 
-/// A segment with its cuts; its ends differ.
+/// A segment with its cuts. Its ends differ.
 pub(super) struct Pieces {
     course: Course,
     owners: Vec<Owner>,
-    /// How many owners of each layer are on each side.
+    /// The number of owners of each layer on each side.
     counts: [[usize; 2]; 2],
     lines: usize,
     cuts: Vec<(Mark, Change)>,
@@ -76,14 +75,14 @@ impl Pieces {
         Self { course: Course(segment), owners: Vec::new(), counts: [[0; 2]; 2], lines: 0, cuts: Vec::new() }
     }
 
-    /// Takes an area into account beside the first piece only.
+    /// Counts an area only beside the first piece.
     pub fn begin_at_area(&mut self, layer: Layer, area: &Area) {
         let inside = area.beside(&self.course.0);
         self.owners.push(Owner { layer, inside: [false; 2] });
         self.pass(self.owners.len() - 1, inside);
     }
 
-    /// Cuts at the edges that bound one area.
+    /// Cuts at the edges of one area.
     pub fn cut_at_area(&mut self, layer: Layer, area: &Area) {
         self.begin_at_area(layer, area);
         let owner = self.owners.len() - 1;
@@ -95,8 +94,7 @@ impl Pieces {
                 return false;
             }
             let ends = [orientation(a, b, edge.a), orientation(a, b, edge.b)];
-            // What reaches the segment from the left passes the left side,
-            // even if it ends on the segment.
+            // An edge from the left crosses the left side, even if it ends on the segment.
             let passes = |side: Orientation| (ends[0] == side) != (ends[1] == side);
             let sides = [passes(Orientation::CounterClockwise), passes(Orientation::Clockwise)];
             if sides == [false; 2] {
@@ -113,7 +111,7 @@ impl Pieces {
         });
     }
 
-    /// Cuts at the edges of all areas that are near.
+    /// Cuts at the edges of all nearby areas.
     pub fn cut_at_areas(&mut self, layer: Layer, areas: &Areas) {
         areas.any(&self.course.0.rect(), &mut |area| {
             self.cut_at_area(layer, area);
@@ -121,7 +119,7 @@ impl Pieces {
         });
     }
 
-    /// Goes over an edge of an area: what it passes changes.
+    /// Crosses an edge of an area, which changes the sides that it crosses.
     fn pass(&mut self, owner: usize, sides: [bool; 2]) {
         let Owner { layer, inside } = &mut self.owners[owner];
         let counts = &mut self.counts[*layer as usize];
@@ -135,7 +133,7 @@ impl Pieces {
         }
     }
 
-    /// Cuts at the ends of the edges that go along the segment.
+    /// Cuts at the ends of the edges along the segment.
     pub fn cut_at_lines(&mut self, tree: &EdgeTree) {
         let course = self.course;
         let Course(Segment { a, b }) = course;
@@ -161,13 +159,13 @@ impl Pieces {
         });
     }
 
-    /// What lies beside the piece reached so far: at first, the first.
+    /// What lies beside the current piece; initially the first.
     pub fn current(&self) -> Piece {
         let is_beside = |layer: Layer| self.counts[layer as usize].map(|count| count > 0);
         Piece { subject: is_beside(Layer::Subject), areas: is_beside(Layer::Areas), is_on_line: self.lines > 0 }
     }
 
-    /// Whether there is one piece only.
+    /// Whether there is only one piece.
     pub fn is_uncut(&self) -> bool {
         self.cuts.is_empty()
     }
@@ -196,7 +194,7 @@ impl Pieces {
     }
 }
 
-/// A segment, as it orders the marks on it.
+/// A segment, which orders the marks on it.
 #[derive(Clone, Copy)]
 struct Course(Segment);
 
@@ -205,17 +203,17 @@ impl Course {
     fn along(self, vertex: Point) -> f64 {
         let Segment { a, b } = self.0;
         let (value, is_forward) = if a.x == b.x { (vertex.y, a.y < b.y) } else { (vertex.x, a.x < b.x) };
-        // -0 lies where 0 does.
+        // -0 is the same place as 0.
         if is_forward { value + 0.0 } else { 0.0 - value }
     }
 
-    /// Where a position on the segment's line cuts it, if it lies between the ends.
+    /// The mark of a position on the segment's line, if it lies between the ends.
     fn at_vertex(self, vertex: Point) -> Option<Mark> {
         let place = self.along(vertex);
         (self.along(self.0.a) < place && place < self.along(self.0.b)).then_some(Mark::Vertex(vertex))
     }
 
-    /// Where an edge from the left to the right cuts it, if it does between the ends.
+    /// The mark of an edge from left to right, if it crosses between the ends.
     fn at_crossing(self, edge: Segment) -> Option<Mark> {
         let Segment { a, b } = self.0;
         let is_between = order(&edge, a) == Ordering::Greater && order(&edge, b) == Ordering::Less;
@@ -231,7 +229,7 @@ impl Course {
         }
     }
 
-    /// The place where `edge` crosses.
+    /// The crossing with `edge`.
     fn share(self, edge: &Segment) -> Share {
         let Segment { a, b } = self.0;
         let [ax, ay, bx, by, cx, cy, dx, dy] = integers([a.x, a.y, b.x, b.y, edge.a.x, edge.a.y, edge.b.x, edge.b.y]);
@@ -240,8 +238,8 @@ impl Course {
     }
 }
 
-/// Whether an edge crosses a segment, from left to right, before, at or behind
-/// `vertex`, which lies on the segment's line.
+/// Whether an edge crosses a segment, from left to right, before, at or behind `vertex`, which lies
+/// on the segment's line.
 fn order(edge: &Segment, vertex: Point) -> Ordering {
     // The direction of the segment is left of the edge.
     match orientation(edge.a, edge.b, vertex) {
@@ -251,8 +249,8 @@ fn order(edge: &Segment, vertex: Point) -> Ordering {
     }
 }
 
-/// A place between the ends of a segment: how much lies before it and how much
-/// after it, both positive, to any scale.
+/// A place between the ends of a segment: the shares before and after it, both positive, in any
+/// scale.
 struct Share {
     before: BigInt,
     after: BigInt,

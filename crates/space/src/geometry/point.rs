@@ -1,4 +1,4 @@
-//! The fast path for points, which most datasets hold alone.
+//! The fast path for points, the only kind in most datasets.
 
 use crate::Point;
 
@@ -12,14 +12,14 @@ pub fn point_wkb(point: Point) -> [u8; 21] {
     bytes
 }
 
-/// The position of a point without Z and M, which is all that there is of it.
+/// The position of a point that has neither Z nor M.
 #[inline]
 pub fn as_flat_point(bytes: &[u8]) -> Option<Point> {
     as_point(bytes).filter(|point| point_wkb(*point).len() == bytes.len())
 }
 
-/// The position of a stored point, with or without Z and M, all of them finite;
-/// `None` for an empty point and for every other geometry.
+/// The position of a stored point, with or without Z and M. All of its numbers are finite. `None`
+/// for an empty point and for any other geometry.
 #[inline]
 pub fn as_point(bytes: &[u8]) -> Option<Point> {
     let (header, rest) = bytes.split_first_chunk::<5>()?;
@@ -36,7 +36,7 @@ pub fn as_point(bytes: &[u8]) -> Option<Point> {
         return None;
     }
     let (numbers, _) = rest.as_chunks::<8>();
-    // Also Z and M: no other geometry is stored with one that is not finite.
+    // Z and M are checked as well: no other geometry is stored with a number that is not finite.
     if !numbers.iter().all(|number| f64::from_le_bytes(*number).is_finite()) {
         return None;
     }

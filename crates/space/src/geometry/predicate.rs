@@ -1,4 +1,4 @@
-//! The two predicates that queries offer, exactly, between two geometries.
+//! The two predicates of queries, evaluated exactly for two geometries.
 
 use geo_types::Geometry;
 
@@ -10,18 +10,17 @@ use crate::CoordinateSystem;
 /// Whether `a` and `b` share a point, in the plane.
 ///
 /// # Errors
-/// Geometries that cannot be stored, such as rings of three positions.
+/// When a geometry cannot be stored, such as a ring of three positions.
 pub fn intersects(a: &Geometry<f64>, b: &Geometry<f64>) -> Result<bool, GeometryError> {
     let query = QueryGeometry::new(&from_geo(b), CoordinateSystem::Planar)?;
     query.intersects(&from_geo(a))
 }
 
-/// Whether `a` is within `b`, in the plane: no point of `a` is outside of `b`,
-/// and their interiors share a point (OGC; a line on the boundary of a polygon
-/// is not within it).
+/// Whether `a` is within `b`, in the plane: no point of `a` is outside of `b`, and their interiors
+/// share a point (OGC). A line on the boundary of a polygon is not within it.
 ///
 /// # Errors
-/// Geometries that cannot be stored, such as rings of three positions.
+/// When a geometry cannot be stored, such as a ring of three positions.
 pub fn within(a: &Geometry<f64>, b: &Geometry<f64>) -> Result<bool, GeometryError> {
     let query = QueryGeometry::new(&from_geo(b), CoordinateSystem::Planar)?;
     query.within(&from_geo(a))

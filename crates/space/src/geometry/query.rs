@@ -1,8 +1,8 @@
-//! A geometry prepared for one query, to be compared with many stored ones.
+//! A geometry prepared for one query and compared with many stored ones.
 //!
-//! Boxes reject first. Both predicates are decided exactly and without a
-//! topology graph, so they have an answer for every stored geometry. Edges are
-//! cut only for `within`, and only of candidates that touch the boundary.
+//! Boxes reject first. Both predicates are exact and need no topology graph, so they have an answer
+//! for every stored geometry. Edges are cut only for `within`, and only those of candidates that
+//! touch the boundary.
 
 use geo_types::Geometry;
 
@@ -20,11 +20,10 @@ use super::wkb::normalise;
 use crate::system::longitude_windows;
 use crate::{CoordinateSystem, Point, Rect};
 
-/// A query geometry. Comparing needs a shared reference only; it can be used
-/// by any number of threads.
+/// A query geometry. Comparisons need a shared reference only, so any number of threads can use it.
 ///
-/// It must be valid ([`check_valid`](super::check_valid)): of the areas of one
-/// multi-polygon that cover a place twice, one or none may be seen.
+/// It must be valid ([`check_valid`](super::check_valid)). If areas of one multi-polygon overlap,
+/// the results for the overlap are unspecified.
 #[derive(Clone, Debug)]
 pub struct QueryGeometry {
     system: CoordinateSystem,
@@ -38,7 +37,7 @@ impl QueryGeometry {
     /// Prepares the geometry in well-known binary `bytes`.
     ///
     /// # Errors
-    /// Bytes that are not a geometry, positions that `system` does not allow.
+    /// When the bytes are not a geometry, or `system` does not allow a position.
     pub fn new(bytes: &[u8], system: CoordinateSystem) -> Result<Self, GeometryError> {
         let bytes = normalise(bytes)?;
         summarise(&bytes, system)?;
@@ -66,14 +65,13 @@ impl QueryGeometry {
         })
     }
 
-    /// The windows to search an index with: every stored geometry that
-    /// intersects has a box that meets one of them, and may meet several. None
-    /// for an empty geometry.
+    /// The windows for an index search. The box of every stored geometry that intersects this one
+    /// meets at least one of them, and may meet several. There is none for an empty geometry.
     pub fn rects(&self) -> &[Rect] {
         &self.rects
     }
 
-    /// The geometry, as `geo` has it.
+    /// The geometry as a `geo` type.
     pub fn geometry(&self) -> &Geometry<f64> {
         &self.geometry
     }
@@ -84,9 +82,9 @@ impl QueryGeometry {
         self.holds(point) || self.mirrored(point).is_some_and(|other| self.holds(other))
     }
 
-    /// Whether the stored point `point` is within this geometry: inside of an
-    /// area, on a line but not at its end, at a point. Areas and lines that were
-    /// cut at the antimeridian are whole there.
+    /// Whether the stored point `point` is within this geometry: inside an area, on a line but not
+    /// at its end, at a point. Areas and lines that were cut at the antimeridian count as whole
+    /// there.
     #[inline]
     pub fn within_point(&self, point: Point) -> bool {
         match self.mirrored(point) {
@@ -98,7 +96,7 @@ impl QueryGeometry {
     /// Whether the stored geometry `bytes` shares a point with this one.
     ///
     /// # Errors
-    /// Bytes that are not a geometry.
+    /// When the bytes are not a geometry.
     pub fn intersects(&self, bytes: &[u8]) -> Result<bool, GeometryError> {
         if let Some(point) = as_point(bytes) {
             return Ok(self.intersects_point(point));
@@ -107,33 +105,35 @@ impl QueryGeometry {
         Ok(self.meets(&shape) || self.shifts(&shape.rect).any(|degrees| self.meets(&shape.shifted(degrees))))
     }
 
-    /// Whether the stored geometry `bytes` is within this one (OGC). The parts
-    /// of a collection count as one set of points, on either side.
+    /// Whether the stored geometry `bytes` is within this one (OGC). The parts of a collection
+    /// count as one set of points, on either side.
     ///
     /// # Errors
-    /// Bytes that are not a geometry.
+    /// When the bytes are not a geometry.
     pub fn within(&self, bytes: &[u8]) -> Result<bool, GeometryError> {
         if let Some(point) = as_point(bytes) {
             return Ok(self.within_point(point));
         }
         let shape = Shape::decode(bytes)?;
         if self.system == CoordinateSystem::LonLat && shape.lines.is_empty() && shape.polygons.is_empty() {
-            // Each point has its own names.
+            // Each point has its own two representations.
             return Ok(shape.points.iter().all(|point| self.intersects_point(*point))
                 && shape.points.iter().any(|point| self.within_point(*point)));
         }
         Ok(self.covers(&shape) || self.shifts(&shape.rect).any(|degrees| self.covers(&shape.shifted(degrees))))
     }
 
-    /// The other name of a point on the antimeridian.
+    /// The other representation of a point on the antimeridian.
     #[inline]
     fn mirrored(&self, point: Point) -> Option<Point> {
         let is_on_antimeridian = self.system == CoordinateSystem::LonLat && point.x.abs() == 180.0;
         is_on_antimeridian.then(|| Point::new(-point.x, point.y))
     }
 
-    /// Whether a point on the antimeridian, with both of its names, is within this geometry: what was cut there is whole
-    /// if areas leave no gap on either side of it, or as many lines end at it that were cut.
+    /// Whether a point on the antimeridian, given by both of its representations, is within this
+    /// geometry. A cut area is whole there if areas leave no gap on either side of the point. A cut
+    /// line is whole there if the point is an end of the lines under both representations or under
+    /// neither.
     fn is_within_across(&self, names: [Point; 2]) -> bool {
         let areas = names.map(|name| self.parts.locate_in_areas(name));
         if areas != [Location::Outside; 2] {
@@ -147,8 +147,8 @@ impl QueryGeometry {
         names.iter().any(|name| self.parts.points.holds(*name))
     }
 
-    /// By how many degrees to shift a stored geometry that meets this one
-    /// only across the antimeridian.
+    /// The degrees by which to shift a stored geometry that meets this one only across the
+    /// antimeridian.
     fn shifts(&self, rect: &Rect) -> impl Iterator<Item = f64> + use<> {
         let is_lonlat = self.system == CoordinateSystem::LonLat;
         let west = is_lonlat && rect.x1 == 180.0 && self.rect.x0 == -180.0;
@@ -188,8 +188,8 @@ impl QueryGeometry {
             })
     }
 
-    /// If no edges meet, each part of this geometry is either outside of the
-    /// polygon or inside with all its points; one of them tells.
+    /// If no edges meet, each part of this geometry is either entirely outside of the polygon or
+    /// entirely inside; one of its points tells.
     fn meets_polygon(&self, rings: &[Vec<Point>]) -> bool {
         rings.iter().any(|ring| self.meets_path(ring)) || {
             let points = self.parts.points.edges().iter().map(|point| point.a);
@@ -200,8 +200,8 @@ impl QueryGeometry {
     }
 }
 
-/// Boxes of the parts: one, or in `lonlat` one for each side of a geometry
-/// that was cut at the antimeridian, with slivers at its other name.
+/// Boxes of the parts. There is one, or in `lonlat` one for each side of a geometry that was cut at
+/// the antimeridian, with slivers at the other representation.
 fn index_windows(shape: &Shape, system: CoordinateSystem) -> Vec<Rect> {
     if shape.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Other positions in the place of those of a geometry.
+//! Replaces the positions of a geometry.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
@@ -6,22 +6,22 @@ use super::walk::{Visitor, walk};
 use super::write::Writer;
 use crate::Point;
 
-/// Where in its path a position is. A path is a point, a line or a ring.
+/// The place of a position in its path. A path is a point, a line or a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathPlace {
     /// Whether the path is a ring.
     pub is_ring: bool,
-    /// Whether it begins with the position.
+    /// Whether the position is the first.
     pub is_first: bool,
-    /// Whether it ends with the position.
+    /// Whether the position is the last.
     pub is_last: bool,
 }
 
-/// The geometry with what `replace` gives for each of its positions, in the order of the bytes. Z and M stay, empty
-/// geometries have no positions.
+/// The geometry with each position replaced by the result of `replace`, called in the order of the
+/// bytes. Z and M stay. Empty geometries have no positions.
 ///
 /// # Errors
-/// Bytes that are not a geometry; what `replace` refuses.
+/// When the bytes are not a geometry, or `replace` fails.
 pub fn replace_positions(
     bytes: &[u8],
     replace: &mut impl FnMut(PathPlace, Point) -> Result<Point, String>,
@@ -40,7 +40,7 @@ struct Replacer<'r, R> {
     writer: Writer,
     replace: &'r mut R,
     is_ring: bool,
-    /// Positions of the path, and how many of them are still to come.
+    /// Number of positions of the path, and of those still to come.
     count: u32,
     left: u32,
     refused: Option<String>,
@@ -58,7 +58,7 @@ impl<R: FnMut(PathPlace, Point) -> Result<Point, String>> Visitor for Replacer<'
     }
 
     fn position(&mut self, mut position: Position) -> Result<(), GeometryError> {
-        // After a refusal the rest is passed over.
+        // After an error the rest is skipped.
         if self.refused.is_some() {
             return Ok(());
         }

@@ -9,18 +9,18 @@ use twofloat::TwoFloat;
 
 use crate::{Point, Rect};
 
-/// Of numbers that are nothing or at least this, all digits of all products are numbers.
+/// If all numbers are zero or at least this, no product of them loses digits by underflow.
 const FULL_PRODUCTS_MIN: f64 = 1e-144;
-/// From as far away, coordinates of lines and areas, which are up to 1e150, do not differ.
+/// From this distance, the coordinates of lines and areas, which are up to 1e150, do not differ.
 const FAR: f64 = 1e200;
 
-/// On which side of the line from `a` to `b` the point `c` lies, decided exactly.
+/// The side of the line from `a` to `b` on which the point `c` lies, decided exactly.
 pub(super) fn orientation(a: Point, b: Point, c: Point) -> Orientation {
     super::work::step();
     let (left, right) = ((a.x - c.x) * (b.y - c.y), (a.y - c.y) * (b.x - c.x));
     let (turn, size) = (left - right, left.abs() + right.abs());
-    // More than all rounding (Shewchuk 1997, section 4.2: 3.4e-16 of the size), and far more than what
-    // products next to nothing have lost. Most are decided so.
+    // More than all rounding errors (Shewchuk 1997, section 4.2: 3.4e-16 of the size), and far more
+    // than underflow has lost. Most cases are decided here.
     if turn.abs() > 4e-16 * size && turn.abs() > 1e-290 {
         return if turn > 0.0 { Orientation::CounterClockwise } else { Orientation::Clockwise };
     }
@@ -41,8 +41,8 @@ fn nearly_collinear(a: Point, b: Point, c: Point) -> Orientation {
     }
 }
 
-/// Orders the directions from `from` to two other positions: counter-clockwise,
-/// from just above the one to the right, which comes last.
+/// Orders the directions from `from` to two other positions, counter-clockwise. The order starts
+/// directly above the direction to the right, which comes last.
 pub(super) fn turn(from: Point, first: Point, second: Point) -> Ordering {
     let is_lower = |to: Point| to.y < from.y || (to.y == from.y && to.x > from.x);
     is_lower(first).cmp(&is_lower(second)).then_with(|| match orientation(from, first, second) {
@@ -66,7 +66,7 @@ pub(super) enum Contact {
     None,
     /// In a point that is an end of one of them, or along a line.
     Touch,
-    /// In one point inside of both.
+    /// In one point inside both.
     Cross,
 }
 
@@ -98,8 +98,8 @@ impl Segment {
         if [a, b, c, d].contains(&Orientation::Collinear) { Contact::Touch } else { Contact::Cross }
     }
 
-    /// Whether a ray from `point` to the right passes through the segment; of
-    /// the ends, only the lower counts. `point` must not lie on the segment.
+    /// Whether a ray from `point` to the right passes through the segment. Of the ends, only the
+    /// lower counts. `point` must not lie on the segment.
     pub fn is_right_of(&self, point: Point) -> bool {
         if (self.a.y > point.y) == (self.b.y > point.y) {
             return false;
@@ -109,8 +109,9 @@ impl Segment {
         orientation(self.a, self.b, point) == expected
     }
 
-    /// Euclidean distance from `point`: the difference of coordinates where the segment is along an axis, and else
-    /// calculated with twice the digits, so that a distance that is a number is that number.
+    /// Euclidean distance from `point`. If the segment is parallel to an axis, it is the difference
+    /// of coordinates. Otherwise it is computed with twice the digits, so a distance that has an
+    /// exact float is that float.
     pub fn planar_distance(&self, point: Point) -> f64 {
         let Self { a, b } = *self;
         let end = |is_before: bool| if is_before { a } else { b };
@@ -126,13 +127,13 @@ impl Segment {
                 false => end((point.y < a.y) == (a.y < b.y)).planar_distance(point),
             };
         }
-        // As far away, all of the segment is in one place.
+        // From this far, all of the segment is in one place.
         if (point.x - a.x).abs().max((point.y - a.y).abs()) >= FAR {
             return a.planar_distance(point);
         }
         let between = |from: Point, to: Point| (TwoFloat::new_sub(to.x, from.x), TwoFloat::new_sub(to.y, from.y));
         let ((dx, dy), (from_a, from_b)) = (between(a, b), (between(a, point), between(b, point)));
-        // A power of two brings the direction next to 1, so no digit changes.
+        // A power of two scales the direction to about 1, so no digit changes.
         let exponent = (dx.hi().abs().max(dy.hi().abs()).to_bits() >> 52).clamp(1, 2045);
         let scale = f64::from_bits((2046 - exponent) << 52);
         let (x, y) = (dx * scale, dy * scale);
@@ -144,13 +145,13 @@ impl Segment {
             return b.planar_distance(point);
         }
         let (cross, length) = ((x * from_a.1 - y * from_a.0).abs(), (x * x + y * y).sqrt());
-        // The crate divides two such numbers with no more digits than one has (0.8.4).
+        // The crate divides two such numbers with only the digits of one (0.8.4).
         let quotient = cross / length.hi();
         (quotient - quotient * (length.lo() / length.hi())).hi()
     }
 }
 
-/// Where a point lies with respect to an area.
+/// The location of a point with respect to an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     Inside,
@@ -166,7 +167,7 @@ pub(super) fn edges(path: &[Point]) -> impl Iterator<Item = Segment> + '_ {
     })
 }
 
-/// Integers in the proportion of finite numbers.
+/// Integers in the same proportion as finite numbers.
 pub(super) fn integers<const N: usize>(values: [f64; N]) -> [BigInt; N] {
     let parts = values.map(|value| {
         let bits = value.to_bits();

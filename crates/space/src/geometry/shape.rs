@@ -1,11 +1,11 @@
-//! A geometry taken apart into points, paths and polygons, for the predicates.
+//! A geometry split into points, paths and polygons, for the predicates.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
 use super::walk::{Visitor, walk};
 use crate::{Point, Rect};
 
-/// The parts of a geometry, however they were nested.
+/// The parts of a geometry, regardless of their nesting.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub rect: Rect,
@@ -29,8 +29,8 @@ impl Shape {
         self.rect.is_empty()
     }
 
-    /// The same shape `degrees` further east; exact where only the
-    /// antimeridian matters, because 180 - 360 is.
+    /// The same shape `degrees` further east. This is exact where it matters, at the antimeridian,
+    /// since 180 - 360 is exact.
     pub fn shifted(&self, degrees: f64) -> Shape {
         let mut shape = self.clone();
         shape.rect.x0 += degrees;

@@ -1,4 +1,4 @@
-//! What an insert needs to know of a geometry, in one walk.
+//! The facts that an insert needs about a geometry, found in one walk.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
@@ -9,7 +9,7 @@ use crate::{CoordinateSystem, Point, Rect, check_exact_coordinates};
 /// The facts about a geometry that indexing needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GeometrySummary {
-    /// What it is.
+    /// Its kind.
     pub kind: GeometryKind,
     /// Whether a part has heights.
     pub has_z: bool,
@@ -28,7 +28,7 @@ pub struct GeometrySummary {
 /// Summarises well-known binary and checks its positions against `system`.
 ///
 /// # Errors
-/// Bytes that are not a geometry, and positions that `system` does not allow.
+/// When the bytes are not a geometry, or `system` does not allow a position.
 pub fn summarise(bytes: &[u8], system: CoordinateSystem) -> Result<GeometrySummary, GeometryError> {
     let mut summariser = Summariser {
         system,
@@ -91,8 +91,8 @@ impl Visitor for Summariser {
 
 impl Summariser {
     fn edge(&mut self, a: Point, b: Point) {
-        // An arc that spans d radians of longitude, at most one, rises by less
-        // than 0.07 d² radians over its higher end; most cannot matter.
+        // An arc over d radians of longitude, at most one, rises by less than 0.07 d² radians over
+        // its higher end. Most arcs are therefore irrelevant.
         let difference = (a.x - b.x).abs();
         if difference <= 57.0 {
             let rise = 0.00125 * difference * difference;

@@ -1,5 +1,5 @@
-//! What only the inside of the predicates shows: how much work they do, and
-//! the sides of a segment against a slower way to find them.
+//! Internals of the predicates: how much work they do, and the sides of a segment against a slower
+//! method.
 
 use geo_types::{Coord, Geometry, GeometryCollection, LineString, Polygon, Rect};
 use rand::rngs::SmallRng;
@@ -13,7 +13,7 @@ use super::validity::check_valid;
 use super::work::steps_of;
 use crate::{CoordinateSystem, Point};
 
-/// The sides of the start of `segment`, from a ray along it that counts the edges it passes.
+/// The sides at the start of `segment`, from a ray along it that counts the crossed edges.
 fn sides_by_ray(rings: &[Vec<Point>], segment: &Segment) -> [bool; 2] {
     use geo::kernels::Orientation;
     let Segment { a, b } = *segment;
@@ -57,8 +57,8 @@ fn the_sides_of_a_start_are_those_that_a_ray_finds() {
     assert!(counts.iter().all(|count| *count > 300), "{counts:?}");
 }
 
-/// Powers of two from the least to the greatest that coordinates have: to scale an axis changes no
-/// digit and no side, whatever the products come to.
+/// Powers of two from the least to the greatest that coordinates have. Scaling an axis changes no
+/// digit and no side, whatever the products are.
 #[test]
 fn sides_are_the_same_on_axes_of_every_scale() {
     use geo::kernels::Orientation;
@@ -80,8 +80,8 @@ fn sides_are_the_same_on_axes_of_every_scale() {
     assert!(counts.iter().all(|count| *count > 1_000), "{counts:?}");
 }
 
-/// Next to a long line, the least number there is decides; and the last digit of a number whose
-/// products with others no number holds.
+/// Next to a long line, the least number there is decides. So does the last digit of a number whose
+/// products with others overflow.
 #[test]
 fn the_least_number_is_a_side() {
     use geo::kernels::Orientation;

@@ -1,7 +1,6 @@
-//! Validity in the sense of the simple-features standard, as far as the
-//! predicates rely on it: rings that are simple, holes inside of their shell,
-//! parts that do not overlap. That the interior of a polygon is connected is
-//! not checked.
+//! Validity in the sense of the simple-features standard, as far as the predicates rely on it:
+//! simple rings, holes inside their shell, parts that do not overlap. It does not check that the
+//! interior of a polygon is connected.
 
 use geo_types::{Geometry, LineString, Polygon};
 
@@ -21,7 +20,7 @@ pub enum InvalidGeometry {
     /// A ring with no area.
     #[error("{ring} has fewer than 3 distinct positions")]
     DegenerateRing {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
     },
     /// A coordinate is NaN or infinite.
@@ -30,7 +29,7 @@ pub enum InvalidGeometry {
     /// A ring that crosses or touches itself.
     #[error("{ring} intersects itself near ({x}, {y})")]
     SelfIntersection {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
         /// x of an end of an edge that meets another.
         x: f64,
@@ -40,23 +39,23 @@ pub enum InvalidGeometry {
     /// A hole that is not inside of the outer ring.
     #[error("{hole} is not inside of the outer ring")]
     HoleOutside {
-        /// Which hole.
+        /// The hole.
         hole: Ring,
     },
     /// Two holes that overlap or share a piece of their boundary.
     #[error("{first} and {second} overlap or share an edge")]
     HolesOverlap {
-        /// The one.
+        /// The first.
         first: Ring,
-        /// The other.
+        /// The second.
         second: Ring,
     },
     /// Two parts of a multi-polygon that overlap or share a piece of their boundary.
     #[error("polygons {first} and {second} of the multi-polygon (counted from 0) overlap or share an edge")]
     PolygonsOverlap {
-        /// Index of the one.
+        /// Index of the first.
         first: usize,
-        /// Index of the other.
+        /// Index of the second.
         second: usize,
     },
     /// A part that is not valid.
@@ -87,10 +86,10 @@ impl std::fmt::Display for Ring {
     }
 }
 
-/// Accepts valid geometries; empty ones are.
+/// Accepts valid geometries, including empty ones.
 ///
 /// # Errors
-/// The first reason found, and the part that it is in.
+/// The first reason found, and its part.
 pub fn check_valid(geometry: &Geometry<f64>) -> Result<(), InvalidGeometry> {
     match geometry {
         Geometry::Point(point) => check_finite([Point::new(point.x(), point.y())]),
@@ -204,8 +203,7 @@ fn check_disjoint(polygons: &[Polygon<f64>]) -> Result<(), InvalidGeometry> {
     }
 }
 
-/// Two of `areas`, by their places among them, that share more than points of
-/// their boundaries.
+/// Two of `areas`, by index, that share more than points of their boundaries.
 fn overlap(areas: Vec<Area>) -> Option<(usize, usize)> {
     let mut areas: Vec<(usize, Area)> = areas.into_iter().enumerate().collect();
     sort_by_place(&mut areas, |(_, area)| area.rect());
@@ -229,12 +227,12 @@ fn goes_into(area: &Area, other: &Area) -> bool {
     area.any(&other.rect(), &mut |edge| !all_pieces(edge, other, |piece| piece.areas == [false; 2]))
 }
 
-/// Whether `hole` lies inside and meets the boundary in points at most.
+/// Whether `hole` lies inside and meets the boundary at most in points.
 fn contains(shell: &Area, hole: &Area) -> bool {
     hole.edges().all(|edge| all_pieces(edge, shell, |piece| piece.areas == [true; 2]))
 }
 
-/// Whether `test` holds for the pieces of an edge that lie beside `area` or not.
+/// Whether `test` holds for every piece of an edge that is cut at `area`.
 fn all_pieces(edge: &Segment, area: &Area, test: impl FnMut(Piece) -> bool) -> bool {
     let mut pieces = Pieces::new(*edge);
     pieces.cut_at_area(Layer::Areas, area);

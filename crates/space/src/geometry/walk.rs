@@ -1,9 +1,8 @@
-//! The one reader of well-known binary: walks the bytes, checks everything,
-//! and calls a visitor. It allocates nothing, so no count in the bytes can make
-//! it allocate.
+//! The only reader of well-known binary. It walks the bytes, checks everything, and calls a
+//! visitor. It allocates nothing, so no count in the bytes can make it allocate.
 //!
-//! Accepted are both byte orders, the ISO codes for Z, M and ZM, and the
-//! extended (EWKB) flags with an SRID. Positions are finite, rings closed.
+//! It accepts both byte orders, the ISO codes for Z, M and ZM, and the extended (EWKB) flags with
+//! an SRID. Positions must be finite and rings closed.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
@@ -15,19 +14,19 @@ const FLAG_Z: u32 = 0x8000_0000;
 const FLAG_M: u32 = 0x4000_0000;
 const FLAG_SRID: u32 = 0x2000_0000;
 
-/// What a walk calls, in the order of the bytes.
+/// Callbacks of a walk, in the order of the bytes.
 pub(super) trait Visitor {
-    /// A geometry begins; `count` positions, rings or members follow (0 for an empty point).
+    /// A geometry begins. `count` positions, rings or members follow (0 for an empty point).
     fn begin(&mut self, kind: GeometryKind, dimensions: Dimensions, count: u32);
     /// A ring of `count` positions begins.
     fn ring(&mut self, _count: u32) {}
     /// The next position.
     fn position(&mut self, position: Position) -> Result<(), GeometryError>;
-    /// The geometry that began last ends.
+    /// The geometry begun last ends.
     fn end(&mut self) {}
 }
 
-/// What the header of the outermost geometry says.
+/// The header of the outermost geometry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     pub kind: GeometryKind,
@@ -143,7 +142,7 @@ impl Walker<'_> {
                 }
             }
             GeometryKind::Polygon => {
-                // A ring has at least its count of positions.
+                // A ring takes at least the bytes of its count.
                 let count = self.count(4)?;
                 visitor.begin(header.kind, header.dimensions, count);
                 for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Well-known binary as it arrives, turned into the stored form.
+//! Converts well-known binary of any flavour to the stored form.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind};
@@ -8,11 +8,11 @@ use super::write::Writer;
 /// A geometry that passed all checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedWkb {
-    /// What it is.
+    /// Its kind.
     pub kind: GeometryKind,
-    /// Which values its positions have.
+    /// The values of its positions.
     pub dimensions: Dimensions,
-    /// The SRID that an extended header declared, which the stored form drops.
+    /// The SRID from an extended header. The stored form drops it.
     pub srid: Option<u32>,
     /// The stored form: ISO, little-endian, without SRID.
     pub bytes: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct ParsedWkb {
 /// # Errors
 /// Names the byte or the vertex at which the bytes are not a geometry.
 pub fn parse_wkb(bytes: &[u8]) -> Result<ParsedWkb, GeometryError> {
-    // The stored form is never larger: it only drops SRIDs.
+    // The stored form is never larger: it only lacks SRIDs.
     let mut writer = Writer { bytes: Vec::with_capacity(bytes.len()) };
     let header = walk(bytes, &mut writer)?;
     Ok(ParsedWkb { kind: header.kind, dimensions: header.dimensions, srid: header.srid, bytes: writer.bytes })

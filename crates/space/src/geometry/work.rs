@@ -1,5 +1,5 @@
-//! How much work the predicates do: boxes, edges and orientations looked at,
-//! counted in this crate's own tests alone.
+//! Counts the work of the predicates: boxes, edges and orientations examined. Only this crate's own
+//! tests use it.
 
 #[cfg(test)]
 thread_local! {

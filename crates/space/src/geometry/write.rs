@@ -1,10 +1,10 @@
-//! The one writer of well-known binary: little-endian ISO, without SRID.
+//! The only writer of well-known binary: little-endian ISO, without SRID.
 
 use super::error::GeometryError;
 use super::kind::{Dimensions, GeometryKind, Position};
 use super::walk::Visitor;
 
-/// Appends geometries to a buffer; callers write as many parts as they announced.
+/// Appends geometries to a buffer. Callers write as many parts as they announced.
 #[derive(Default)]
 pub(super) struct Writer {
     pub bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Writer {
         }
     }
 
-    /// Writes a count, which the callers' inputs are too small to exceed.
+    /// Writes a count. The callers' inputs are too small for it to overflow.
     pub fn count(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(&count.to_le_bytes());
@@ -78,7 +78,7 @@ impl Visitor for Writer {
     }
 }
 
-/// The dimensions that all members of a collection share; x and y alone when they differ.
+/// The dimensions that all members of a collection share; x and y alone if they differ.
 #[derive(Default)]
 pub(super) struct CommonDimensions(Option<Dimensions>);
 

@@ -46,7 +46,7 @@ fn impossible_grids_are_refused() {
     let refused = Grid::new(Rect::new(-1e308, 0.0, 1e308, 1.5), &[2; 2]).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "the domain -1e308,0.0,1e308,1.5 of a grid is wider or higher than a number can tell; give a smaller one"
+        "the domain -1e308,0.0,1e308,1.5 of a grid is wider or higher than float64 can hold; give a smaller one"
     );
 }
 

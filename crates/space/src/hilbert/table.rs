@@ -1,7 +1,7 @@
 //! One step of the Hilbert state diagram, and tables of four steps at once.
 //!
-//! A state is two bits: bit 0 says that x and y are swapped, bit 1 that both
-//! are complemented. The curve of every order starts in state 0.
+//! A state has two bits. Bit 0 says that x and y are swapped, bit 1 that both are complemented. The
+//! curve of every order starts in state 0.
 
 /// One level down: the digit of the quadrant (`x`, `y` are 0 or 1) and the state inside it.
 pub(super) const fn step_encode(state: usize, x: u32, y: u32) -> (u32, usize) {
@@ -31,8 +31,8 @@ const fn next_state(state: usize, x: u32, y: u32) -> usize {
     }
 }
 
-/// The bits of a table entry that hold the next state, in the place where an
-/// index has it. That an index cannot leave the table is visible to the compiler.
+/// The bits of a table entry that hold the next state, at their position in an index. The compiler
+/// sees from them that an index stays within the table.
 pub(super) const STATE: u16 = 0x300;
 
 /// The bits of a table entry that hold the result.

@@ -1,18 +1,18 @@
-//! Curve values inside a window, by descending the curve: the next one after a value, and ranges
-//! that hold all of them.
+//! Curve values in a window: the next one after a value, and ranges that hold all of them. Both
+//! descend the curve.
 
 use super::table::step_decode;
 use super::{GridRect, ORDER_BITS};
 
-/// The smallest curve value that is at least `value` and whose cell lies in
-/// `window`; `None` when there is none.
+/// The smallest curve value that is at least `value` and whose cell lies in `window`; `None` if
+/// there is none.
 ///
-/// Descends once along `value` and at most once more, in constant work a level.
+/// Descends once along `value` and at most once more, with constant work per level.
 pub fn next_in_window(value: u64, window: GridRect) -> Option<u64> {
     next_in_window_of_order(value, window, ORDER_BITS)
 }
 
-/// A square met on the way down: its corner, the bits below it, and the orientation.
+/// A square on the way down: its corner, the bits below it, and the orientation.
 #[derive(Clone, Copy)]
 struct Square {
     prefix: u64,
@@ -100,11 +100,11 @@ fn first_in_window(mut square: Square, window: &GridRect) -> u64 {
     square.first_value()
 }
 
-/// Ranges of values, both ends included, ascending and with gaps between them, that hold every cell of
-/// `window` on the curve of `order` bits a coordinate.
+/// Ranges of values that hold every cell of `window` on the curve of `order` bits per coordinate.
+/// Both ends are included; the ranges ascend, with gaps between them.
 ///
-/// They hold nothing else if that takes at most `ranges_max` ranges. Otherwise squares along the sides of
-/// the window are not divided any more, as soon as this would give more ranges.
+/// The ranges hold no other cells if `ranges_max` ranges suffice. Otherwise squares along the sides
+/// of the window stay undivided once dividing would give more ranges.
 pub fn ranges_in_window(window: GridRect, order: u32, ranges_max: usize) -> Vec<(u64, u64)> {
     let root = Square { prefix: 0, x: 0, y: 0, level: order.min(ORDER_BITS), state: 0 };
     if !root.intersects(&window) {
@@ -126,8 +126,8 @@ pub fn ranges_in_window(window: GridRect, order: u32, ranges_max: usize) -> Vec<
     ranges
 }
 
-/// Values that follow each other on the curve: those of a square that is partly in the window, or of squares
-/// inside.
+/// Consecutive values on the curve: those of a square that is partly in the window, or of squares
+/// inside it.
 struct Piece {
     first: u64,
     last: u64,
@@ -162,7 +162,7 @@ impl Pieces {
         self.list.push(piece);
     }
 
-    /// The same with partial squares divided; none if these are more ranges than that.
+    /// The same with partial squares divided; `None` if that gives more ranges than allowed.
     fn divided(&self, window: &GridRect, ranges_max: usize) -> Option<Self> {
         let mut finer = Self { list: Vec::with_capacity(2 * self.list.len() + 4), ranges: 0 };
         for piece in &self.list {

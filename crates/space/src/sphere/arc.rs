@@ -7,15 +7,15 @@ use crate::{Point, Rect};
 /// Far above the float error of the latitudes below, a tenth of a micrometre.
 const MARGIN_DEGREES: f64 = 1e-12;
 
-/// Arcs this close to half a turn of longitude count as passing over a pole.
+/// An arc whose ends are this close to half a turn of longitude apart counts as crossing a pole.
 const OVER_POLE_DEGREES: f64 = 1e-6;
 
 /// A box that holds both the straight longitude/latitude segment and the
 /// great-circle arc from `a` to `b`.
 ///
-/// The arc bulges towards the pole. When the arc goes the other way round than
-/// the segment, the box has all longitudes; when it passes over a pole, it
-/// also reaches that pole, and for antipodal points both.
+/// The arc bulges towards the pole. If the arc goes the other way round than the segment, the box
+/// has all longitudes. If it crosses a pole, the box also reaches that pole, and for antipodal
+/// points both.
 pub fn arc_rect(a: Point, b: Point) -> Rect {
     let mut rect = Rect::from_corners(a, b);
     if a.x == b.x {
@@ -48,14 +48,14 @@ pub fn arc_rect(a: Point, b: Point) -> Rect {
     rect
 }
 
-/// The northernmost latitude of an arc between two latitudes, in degrees, if
-/// it lies between the ends, and a lower latitude otherwise.
+/// The northernmost latitude of an arc between two latitudes, in degrees, if it lies between the
+/// ends; otherwise a lower latitude.
 ///
 /// The tangent of the latitude along a great circle is a sinusoid in the
 /// longitude: `t1 cos(l) + slope sin(l)`, measured from the first end.
 ///
-/// Boxes are stored, and computed again to find what is stored, so they must have the same bits
-/// on every machine: those of `std` are of its C library and processor, hence `libm`.
+/// Boxes are stored, and computed again for searches, so they must have the same bits on every
+/// machine. Functions of `std` depend on the C library and the processor, hence `libm`.
 fn northernmost_latitude(latitude_1: f64, latitude_2: f64, difference: f64) -> f64 {
     let tangent = |latitude: f64| {
         if latitude.abs() <= 45.0 {
@@ -81,12 +81,11 @@ fn northernmost_latitude(latitude_1: f64, latitude_2: f64, difference: f64) -> f
 
 /// Distance in metres from `point` to the great-circle arc from `a` to `b`.
 ///
-/// Between antipodal points no arc is shortest: the distance is then the one
-/// to the nearer end.
+/// Between antipodal points no arc is shortest. The distance is then that to the nearer end.
 pub fn distance_to_arc_m(point: Point, a: Point, b: Point) -> f64 {
     let ends_m = distance_m(point, a).min(distance_m(point, b));
     let (p, from, to) = (unit_vector(point), unit_vector(a), unit_vector(b));
-    // Twice the cross product, with its direction right for close ends too.
+    // Twice the cross product, whose direction is accurate for close ends too.
     let normal = cross(add(from, to), subtract(to, from));
     let length = norm(normal);
     if length == 0.0 {
@@ -104,13 +103,14 @@ pub fn distance_to_arc_m(point: Point, a: Point, b: Point) -> f64 {
     ends_m.min(off.atan2(along) * EARTH_RADIUS_M)
 }
 
-/// Whether two great-circle arcs cross in a point inside of both. Arcs that merely touch, or of which an end is as
-/// good as on the circle of the other, do not: what they are apart is told by [`distance_to_arc_m`] from their ends.
+/// Whether two great-circle arcs cross in a point inside both. Arcs that merely touch do not, and
+/// neither does an arc with an end practically on the other's circle. For those, use the distances
+/// of their ends by [`distance_to_arc_m`].
 pub fn arcs_cross(a: Point, b: Point, c: Point, d: Point) -> bool {
-    /// Far above the rounding of what is computed of unit vectors.
+    /// Far above the rounding errors of computations on unit vectors.
     const NOTHING: f64 = 4e-15;
     let [a, b, c, d] = [a, b, c, d].map(unit_vector);
-    // Twice the cross products, with their directions right for close ends too.
+    // Twice the cross products, whose directions are accurate for close ends too.
     let ab = cross(add(a, b), subtract(b, a));
     let cd = cross(add(c, d), subtract(d, c));
     // The ends of each lie on different sides of the other, in the same half of the sphere.

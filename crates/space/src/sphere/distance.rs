@@ -10,7 +10,7 @@ pub fn distance_m(a: Point, b: Point) -> f64 {
     PreparedPoint::new(a).distance_m(b)
 }
 
-/// A point from which many distances are taken.
+/// A point from which many distances are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PreparedPoint {
     point: Point,
@@ -30,10 +30,10 @@ impl PreparedPoint {
 
     /// Squared length of the chord to `other` through the unit sphere, 0 to 4.
     ///
-    /// Grows with the distance and needs no inverse function: for ranking and
-    /// for comparing with [`chord_squared_from_distance_m`]. Relative error is
-    /// that of a few roundings, also for the smallest distances; only within
-    /// some 200 km of the antipode is it flat enough to blur decimetres.
+    /// It grows with the distance and needs no inverse function. Use it for ranking and for
+    /// comparison with [`chord_squared_from_distance_m`]. The relative error is a few roundings,
+    /// also for the smallest distances. Only within some 200 km of the antipode is it flat enough
+    /// to blur decimetres.
     #[inline]
     pub fn chord_squared(&self, other: Point) -> f64 {
         4.0 * self.haversine(other)
@@ -42,8 +42,8 @@ impl PreparedPoint {
     /// The distance to `other` in metres; the same as [`distance_m`].
     #[inline]
     pub fn distance_m(&self, other: Point) -> f64 {
-        // sin² and cos² of half the angle, each a sum of positive terms, so
-        // that neither tiny nor nearly antipodal angles lose digits.
+        // sin² and cos² of half the angle, each a sum of positive terms. Neither tiny nor nearly
+        // antipodal angles lose digits.
         let sin_squared = self.haversine(other);
         let half_longitude = (longitude_difference(self.point.x, other.x) * 0.5).to_radians();
         let half_latitude = ((self.point.y - other.y) * 0.5).to_radians();

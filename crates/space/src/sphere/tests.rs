@@ -112,8 +112,8 @@ fn arcs_bulge_poleward() {
     assert!(close(rect.y1, top, 1e-12, 0.0) && rect.y0 == 60.0, "{rect:?}");
     let south = arc_rect(Point::new(-45.0, -60.0), Point::new(45.0, -60.0));
     assert_eq!((south.y0, south.y1), (-rect.y1, -rect.y0));
-    // The highest point is an end: no bulge.
-    // Stores hold these boxes: they are the same to the bit for ever.
+    // The highest point is an end: no bulge. Stores hold these boxes, so they must never change by
+    // a bit.
     let bits = |a: (f64, f64), b: (f64, f64)| arc_rect(Point::new(a.0, a.1), Point::new(b.0, b.1)).y1.to_bits();
     assert_eq!(bits((-73.98, 40.75), (-73.95, 40.75)), 0x4044_6000_0825_21b1);
     assert_eq!(bits((0.0, 1e-3), (1.0, 1e-3)), 0x3f50_6276_b620_3782);

@@ -10,22 +10,22 @@ use rustix::io::Errno;
 
 const ZEROS_LENGTH: usize = 64 * 1024;
 
-/// What a tmpfs tells that it is.
+/// The type number of a tmpfs.
 const TMPFS: FsWord = 0x0102_1994;
 
-/// Gives a range of a file space, and the file at least its end as length.
+/// Reserves space for a range of a file, and extends the file to its end.
 pub(super) fn reserve(file: &fs::File, range: Range<u64>) -> io::Result<()> {
     if i64::try_from(range.end).is_err() {
         return Err(Errno::FBIG.into());
     }
-    // An attempt without a chance would take the free space from all others for a moment.
+    // A hopeless attempt would take the free space from all others for a moment.
     if lacks_space(file, &range) {
         return Err(Errno::NOSPC.into());
     }
     let length = range.end - range.start;
     let reserve = |flags| rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, range.start, length));
     let reserved = match reserve(FallocateFlags::UNSHARE_RANGE) {
-        // Its blocks are no other file's, or the file system cannot tell.
+        // No other file shares its blocks, or the file system cannot tell.
         Err(Errno::OPNOTSUPP | Errno::INVAL) => reserve(FallocateFlags::empty()),
         reserved => reserved,
     };
@@ -35,13 +35,15 @@ pub(super) fn reserve(file: &fs::File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Whether a file lies in a tmpfs and has space for all of its bytes, among them all before `end`. To reserve it
-/// once more would look at each of its pages, which takes longer than all else of opening a large pool.
+/// Whether a file lies in a tmpfs, has at least `end` bytes, and has space for all of them.
+/// Reserving the space again would examine each of its pages, which takes longer than everything
+/// else in opening a large pool.
 ///
-/// What has been reserved behind the file's end is counted for holes: where so much is, it is given up, and the blocks are counted once more.
+/// The count of blocks includes space reserved behind the file's end, which could hide holes. If
+/// the count suffices, that space is released, and the blocks are counted again.
 pub(super) fn is_whole_in_tmpfs(file: &fs::File, end: u64) -> bool {
     let Some(page) = page_of_tmpfs(file) else { return false };
-    // Pages that are in memory or swapped out are counted, and holes are not.
+    // The count includes pages in memory and swapped-out pages, and no holes.
     let whole = || {
         let (length, taken) = length_and_space(file).ok()?;
         (length >= end && taken == length.next_multiple_of(page)).then_some(length)
@@ -49,36 +51,38 @@ pub(super) fn is_whole_in_tmpfs(file: &fs::File, end: u64) -> bool {
     whole().is_some_and(|length| file.set_len(length).is_ok() && whole() == Some(length))
 }
 
-/// The bytes of a page, if a file lies in a tmpfs whose pages are all alike.
+/// The page size, if a file lies in a tmpfs whose pages have one size.
 fn page_of_tmpfs(file: &fs::File) -> Option<u64> {
     let system = rustix::fs::fstatfs(file).ok().filter(|system| system.f_type == TMPFS)?;
     let page = u64::try_from(system.f_bsize).ok().filter(|page| *page > 0)?;
-    // Where there are larger ones, what they take behind the end does not go.
+    // The space of larger pages behind the end is not released.
     file.metadata().is_ok_and(|metadata| metadata.blksize() == page).then_some(page)
 }
 
-/// How long a file is, and how many bytes the blocks have that it takes.
+/// The length of a file, and the bytes of its blocks.
 fn length_and_space(file: &fs::File) -> io::Result<(u64, u64)> {
     let metadata = file.metadata()?;
     Ok((metadata.len(), metadata.blocks().saturating_mul(512)))
 }
 
-/// Whether a file system that tells its free space has less of it than a range of a file lacks.
+/// Whether the file system reports less free space than a range of a file lacks.
 fn lacks_space(file: &fs::File, range: &Range<u64>) -> bool {
     let (Ok(found), Ok(space)) = (length_and_space(file), rustix::fs::fstatvfs(file)) else { return false };
     let free = space.f_bfree.saturating_mul(space.f_frsize);
-    // Some, like a tmpfs without a limit, tell nothing.
+    // Some, like a tmpfs without a limit, report nothing.
     space.f_blocks > 0 && lacks_at_least(range, found) > free
 }
 
-/// Bytes that a range of a file of this length and space needs in any case: what there is may lie in it, or behind the end.
+/// Least bytes that a range of a file of this length and space lacks. The existing space may lie in
+/// the range, or behind the end.
 fn lacks_at_least(range: &Range<u64>, (length, taken): (u64, u64)) -> u64 {
     let behind_the_start = length.saturating_sub(range.start).saturating_add(taken.saturating_sub(length));
     (range.end - range.start).saturating_sub(taken.min(behind_the_start))
 }
 
-/// Reserves space where the file system has no call for it: in the holes that it tells of, and behind the end. On failure
-/// the file may be longer, with zeros: cutting it back could remove what another handle has appended.
+/// Reserves space on a file system without a call for it: writes zeros into the reported holes and
+/// behind the end. On failure the file may be longer, with zeros. It is not truncated, since that
+/// could remove what another handle has appended.
 fn fill_with_zeros(file: &fs::File, range: Range<u64>) -> io::Result<()> {
     let end = file.metadata()?.len();
     let mut position = range.start;
@@ -93,7 +97,7 @@ fn fill_with_zeros(file: &fs::File, range: Range<u64>) -> io::Result<()> {
 fn next_hole(file: &fs::File, range: Range<u64>) -> io::Result<Option<Range<u64>>> {
     let seek = |from| match rustix::fs::seek(file, from) {
         Ok(position) => Ok(position.min(range.end)),
-        // Behind the last one; or holes are nothing that this file system knows of.
+        // Behind the last hole; or the file system does not support holes.
         Err(Errno::NXIO | Errno::INVAL) => Ok(range.end),
         Err(error) => Err(error),
     };
@@ -147,7 +151,7 @@ mod tests {
             (90..130, (100, 100), 30),
             (90..130, (100, 4), 36),
             (90..110, (200, 70), 0),
-            // Blocks of the whole file may lie behind its end, and be what is asked for.
+            // All blocks of the file may lie behind its end, and be the requested ones.
             (100..130, (100, 120), 10),
             (100..130, (100, 500), 0),
             (150..180, (100, 100), 30),
@@ -179,17 +183,18 @@ mod tests {
         let mut expected = vec![0; LENGTH as usize];
         kept.iter().for_each(|(place, bytes)| expected[*place as usize..][..4].copy_from_slice(*bytes));
         assert!(fs::read(&path).unwrap() == expected);
-        // Behind the end alike: what is between stays a hole.
+        // The same behind the end: the gap remains a hole.
         fill_with_zeros(&file, 3 * LENGTH..4 * LENGTH).unwrap();
         expected.resize(4 * LENGTH as usize, 0);
         assert!((2 * LENGTH..3 * LENGTH).contains(&filled()));
         assert!(fs::read(&path).unwrap() == expected);
     }
 
-    /// A multiple of all pages, beside which what a file system notes of a file's blocks is little.
+    /// A multiple of all page sizes, and large compared to the file system's own data on a file's
+    /// blocks.
     const UNIT: u64 = 64 * 1024;
 
-    /// A file with holes alone, and how many units of it have space.
+    /// A file of holes, and the number of its units that have space.
     fn sparse(directory: &Path, units: u64) -> (RealStorage, Arc<dyn File>, impl Fn() -> u64 + use<>) {
         let storage = RealStorage::new(directory);
         let file = storage.open("file", OpenMode::CreateNew).unwrap();
@@ -208,11 +213,11 @@ mod tests {
     #[test]
     fn space_is_reserved_for_a_range_and_no_more() {
         for place in [std::env::temp_dir(), "/dev/shm".into()] {
-            // Not all have a tmpfs there.
+            // Not every machine has a tmpfs there.
             let Ok(directory) = tempfile::tempdir_in(&place) else { continue };
             let (_storage, file, taken) = sparse(directory.path(), 64);
             if fs::metadata(directory.path().join("file")).unwrap().blksize() > UNIT {
-                // Its pages are so large that a unit takes more.
+                // Its pages are larger than a unit.
                 continue;
             }
             file.allocate(16 * UNIT..32 * UNIT).unwrap();
@@ -223,7 +228,7 @@ mod tests {
             assert_eq!(taken(), 40, "{place:?}");
             file.allocate(0..80 * UNIT).unwrap();
             assert_eq!((taken(), file.len().unwrap()), (80, 80 * UNIT), "{place:?}");
-            // The hole is before the end that is asked for, and then another one behind it.
+            // The hole is before the requested end, and then another one behind it.
             for (end, whole) in [(80, 80), (2, 79)] {
                 punch(directory.path(), UNIT..2 * UNIT);
                 punch(directory.path(), 3 * UNIT..4 * UNIT);

@@ -9,7 +9,7 @@ use terrane_lsm::log::{copy_file, create_empty, import_tail};
 use terrane_lsm::manifest::{self, Manifest, ManifestFile};
 use terrane_storage::{OpenMode, Storage};
 
-use super::{BackupPoint, COMPONENTS, log_of, manifest_of, points};
+use super::points::{BackupPoint, COMPONENTS, log_of, manifest_of, points};
 use crate::engine::{PinnedState, RESERVE_NAME, RESTORING_NAME, check_not_foreign, draw_id, lock, own_names, store_id};
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};

@@ -10,7 +10,7 @@ use terrane_lsm::log::{ReadOnlyTail, SegmentSpan, can_be_one_log, exported_spans
 use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::{OpenMode, Storage};
 
-use super::{BackupPoint, COMPONENTS, NEW, POINTS, log_of, manifest_of, points};
+use super::points::{BackupPoint, COMPONENTS, NEW, POINTS, log_of, manifest_of, points};
 use crate::engine::{PinnedState, directories_of_place, is_component, store_id};
 use crate::options::{MemoryShares, Options};
 use crate::{Error, Result};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use terrane_space::CoordinateSystem;
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 use crate::schema::KeyType;
 use crate::testing::{points, put};

@@ -14,7 +14,6 @@ use terrane_lsm::search::{
 use terrane_space::Rect;
 
 use super::digest::{HashRange, key_hash};
-use crate::query::holds_points;
 use crate::secondary::{Content, DatasetIndex, box_entry, split_attributes};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -111,7 +110,7 @@ impl<'s> IndexReader<'s> {
         visit: &mut EntryVisitor<'_>,
     ) -> Result<()> {
         self.passes.set(self.passes.get() + 1);
-        let points = holds_points(self.snapshot.history.newest());
+        let points = self.snapshot.history.newest().holds_points();
         // Each is let go of when it has been read.
         for (number, source) in sources.into_iter().enumerate() {
             let mut failed = None;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use terrane_space::{CoordinateSystem, Point, Rect};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::compare::{bytes_of, differences};
 use super::digest::{Slices, key_hash};

@@ -20,6 +20,8 @@ mod parse;
 mod text;
 
 #[cfg(test)]
+mod plans;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use bound::{Attributes, BoundCondition, Texts};

@@ -1,16 +1,13 @@
 //! What conditions say of records, how they are read and written, and what they imply.
 
-#[path = "../../tests/support/conditions.rs"]
-mod plans;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use self::plans::{
-    COLUMNS, Place, Plan, any_comparison, any_key_type, any_literal, any_place, any_plan, any_record, points, schema,
-};
 use super::bound::BoundNode;
 use super::domain::Domain;
+use super::plans::{
+    COLUMNS, Place, Plan, any_comparison, any_key_type, any_literal, any_place, any_plan, any_record, points, schema,
+};
 use super::*;
 use crate::key::KeyType;
 use crate::record::{Record, RecordView};

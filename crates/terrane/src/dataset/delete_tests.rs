@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::Deletion;
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};

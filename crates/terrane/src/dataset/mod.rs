@@ -15,7 +15,7 @@ pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportMode, ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
-pub(crate) use write::{Origin, stored_rect};
+pub(crate) use write::Origin;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};

@@ -7,7 +7,7 @@ use terrane_space::Rect;
 use super::Dataset;
 use crate::engine::Committed;
 use crate::key::{EncodedKey, Key};
-use crate::record::{GeometryRef, Record, RowGeometry, stored_geometry};
+use crate::record::{Record, stored_rect};
 use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
 use crate::{Error, Result};
 
@@ -173,18 +173,6 @@ impl Dataset {
     /// The box under which the spatial index holds a stored record.
     pub(crate) fn stored_rect(&self, stored: &[u8]) -> Result<Option<Rect>> {
         stored_rect(stored, self.schema().system)
-    }
-}
-
-/// The box under which spatial indexes hold a stored record.
-pub(crate) fn stored_rect(stored: &[u8], system: terrane_space::CoordinateSystem) -> Result<Option<Rect>> {
-    match stored_geometry(stored)? {
-        None => Ok(None),
-        Some(GeometryRef::Point(point)) => Ok(Some(Rect::from_point(point))),
-        wkb => match RowGeometry::of(wkb, system) {
-            Ok(geometry) => Ok(geometry.rect()),
-            Err(reason) => Err(Error::damaged_record(format!("its geometry: {reason}"))),
-        },
     }
 }
 

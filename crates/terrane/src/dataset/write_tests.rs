@@ -1,17 +1,15 @@
 //! Writers that wait for one another.
 
-#[path = "../../tests/support/collisions.rs"]
-mod collisions;
-
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
+use crate::locks::collisions;
 use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
-use crate::testing::gate::{Gate, gated};
 use crate::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Query, Record, Result, Store};
+use terrane_testkit::gate::{Gate, gated};
 
 /// A dataset of points without attributes, whose syncs pass a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {

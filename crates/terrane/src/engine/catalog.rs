@@ -13,10 +13,10 @@ use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicBool, AtomicU32, AtomicUsize, Mutex, Ordering, RwLock};
 
 use super::Engine;
-use super::routing::PARTITIONS_MAX;
 use super::row_numbers::RowNumbers;
 use crate::feed::{FeedDefinition, FeedsInUse};
-use crate::options::{DatasetOptions, Options};
+use crate::name::check_dataset_name;
+use crate::options::{DatasetOptions, Options, PARTITIONS_MAX};
 use crate::schema::{Schema, SchemaHistory};
 use crate::secondary::{IndexDefinition, IndexKind, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Key, Result};
@@ -321,28 +321,5 @@ impl Engine {
             manifest.dataset_mut(dataset.id)?.catalog = catalog.clone();
             Ok(())
         })
-    }
-}
-
-/// Refuses what is no name for a dataset.
-///
-/// # Errors
-/// [`Error::Usage`], which says what names are.
-pub fn check_dataset_name(name: &str) -> Result<()> {
-    check_name("a dataset", name)
-}
-
-/// Names are shown in messages and written on command lines: no control characters, no slash.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let fits = !name.is_empty()
-        && name.len() <= 255
-        && !name.chars().any(|c| c.is_control() || c == '/')
-        && !name.starts_with('-');
-    if fits {
-        Ok(())
-    } else {
-        Err(Error::usage(format!(
-            "{name:?} is no name for {what}: 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
-        )))
     }
 }

@@ -211,7 +211,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use terrane_storage::MemoryStorage;
+    use terrane_testkit::MemoryStorage;
 
     use super::*;
     use crate::options::Options;

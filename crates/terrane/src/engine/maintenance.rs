@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
+use serde::Serialize;
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition};
 use terrane_lsm::partition::{FlushOutcome, MergeOutcome};
@@ -27,7 +28,7 @@ const TIMES_WAITED_FOR: usize = 4;
 const TIMES_SLOWED: usize = 12;
 
 /// What flushes and merges did since the store was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MaintenanceCounters {
     /// Flushes of a dataset's oldest generations.
     pub flushes: u64,

@@ -35,8 +35,7 @@ use terrane_lsm::partition::Workshop;
 use terrane_storage::Storage;
 use terrane_storage::sync::{AtomicU32, AtomicUsize, Mutex, Ordering};
 
-pub use catalog::check_dataset_name;
-pub(crate) use catalog::{DatasetHandle, Unopened, check_name};
+pub(crate) use catalog::{DatasetHandle, Unopened};
 pub(crate) use commit::Committed;
 pub use maintenance::MaintenanceCounters;
 pub(crate) use maintenance::{Admitted, Maintenance};
@@ -47,7 +46,7 @@ pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
 pub use reserve::DiskReserve;
 pub(crate) use reserve::{RESERVE_NAME, Reserve, reserve_bytes};
-pub(crate) use routing::{PARTITIONS_MAX, SEVERAL};
+pub(crate) use routing::SEVERAL;
 pub(crate) use visibility::Visibility;
 
 use crate::locks::LockTable;

@@ -8,7 +8,8 @@ use terrane_lsm::manifest::{self, Manifest};
 use terrane_storage::Storage;
 
 use super::reserve::RESERVE_NAME;
-use crate::{Error, Result, backup};
+use crate::backup::{is_backup, is_begun_backup};
+use crate::{Error, Result};
 
 pub(super) const LOCK_NAME: &str = "LOCK";
 const NEW_MANIFEST_NAME: &str = "MANIFEST.new";
@@ -114,13 +115,13 @@ pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
             storage.describe()
         )));
     }
-    if backup::is_backup(storage)? {
+    if is_backup(storage)? {
         return Err(Error::usage(format!(
             "{} is a backup and no store; make a store of it with `terrane restore` or `Store::restore`",
             storage.describe()
         )));
     }
-    if backup::is_begun_backup(storage)? {
+    if is_begun_backup(storage)? {
         return Err(Error::usage(format!(
             "{} is a backup that has not been completed, and has no point yet; take it again",
             storage.describe()

@@ -9,10 +9,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::DatasetHandle;
 use crate::locks::lock_hash;
+use crate::options::PARTITIONS_MAX;
 use crate::secondary::PRIMARY;
-
-/// Most partitions of a dataset.
-pub(crate) const PARTITIONS_MAX: usize = 64;
 
 /// In place of a partition's number, in a log entry with changes of several.
 pub(crate) const SEVERAL: u32 = u32::MAX;

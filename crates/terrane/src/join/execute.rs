@@ -16,13 +16,13 @@ use super::outer::{Outer, OuterBatch};
 use super::output::{PairBuilder, schema_of};
 use super::pair::{Met, Place, Predicate};
 use super::probe::{Probe, Probed, WantedCoordinates, point_of};
-use super::{Join, JoinPairs, JoinSide};
+use super::wanted::{Join, JoinPairs, JoinSide};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::query::execute::lookup;
 use crate::query::explain::{CONDITIONS, ConditionPlan, INDEX_SEARCH, PLANNING};
 use crate::query::filter::intersections;
 use crate::query::plan::choose_probed;
-use crate::query::{Explanation, Filters, Query, holds_points};
+use crate::query::{Explanation, Filters, Query};
 use crate::record::RecordView;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -96,7 +96,7 @@ impl JoinRows {
         let pages_before = inner.pages_read();
         let (place, considered) = choose_probed(inner, join.inner.index.as_deref()).map_err(blame)?;
         let probed = Probed::new(inner, place)?;
-        let points = holds_points(&inner.schema());
+        let points = inner.schema().holds_points();
         let needs_records = !points || filters.needs_record() || builder.reads_attributes();
         let mut explanation = Explanation {
             plan: match place {

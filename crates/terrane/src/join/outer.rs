@@ -8,15 +8,15 @@ use arrow_array::{Array, ArrayRef, BinaryArray, Float64Array, RecordBatch};
 use terrane_lsm::partition::Version;
 use terrane_space::{Point, Rect};
 
-use super::JoinSide;
 use super::probe::{EVERYWHERE, WantedCoordinates, point_of};
+use super::wanted::JoinSide;
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchKeys};
 use crate::query::execute::lookup;
 use crate::query::explain::INDEX_SEARCH;
 use crate::query::index::{IndexScan, antimatter_fits};
 use crate::query::keys::Keys;
 use crate::query::plan::{Path, choose_path};
-use crate::query::{Explanation, Filters, Query, Rows, holds_points};
+use crate::query::{Explanation, Filters, Query, Rows};
 use crate::record::GeometryRef;
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::SPATIAL;
@@ -114,7 +114,7 @@ impl PointRows {
         let schema = snapshot.schema();
         let filters = Filters::new(query, &schema)?;
         let builder = BatchBuilder::new(&snapshot.history, Some(names), false)?;
-        if !holds_points(&schema) || query.nearest.is_some() || filters.needs_record() || builder.reads_attributes() {
+        if !schema.holds_points() || query.nearest.is_some() || filters.needs_record() || builder.reads_attributes() {
             return Ok(None);
         }
         let versions = snapshot.versions();

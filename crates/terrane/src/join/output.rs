@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, Fields, Schema as ArrowSchema, SchemaRef};
 use arrow_select::{concat::concat, take::take};
 
 use super::outer::OuterBatch;
-use super::{Join, JoinOn};
+use super::wanted::{Join, JoinOn};
 use crate::batch::{BatchBuilder, BatchError};
 use crate::schema::free_distance_name;
 use crate::{Error, Result};

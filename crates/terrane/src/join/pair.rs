@@ -8,7 +8,7 @@ use terrane_space::geometry::{
 use terrane_space::sphere::{PreparedPoint, cap_windows};
 use terrane_space::{CoordinateSystem, Point, Rect, check_exact_coordinates, windows};
 
-use super::JoinOn;
+use super::wanted::JoinOn;
 use crate::query::filter::damaged;
 use crate::record::GeometryRef;
 use crate::{Error, Result};

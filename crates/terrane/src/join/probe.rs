@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use terrane_space::{Point, Rect};
 
 use crate::Result;
-use crate::dataset::stored_rect;
 use crate::query::Explanation;
 use crate::query::index::{IndexScan, antimatter_fits};
+use crate::record::stored_rect;
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::PRIMARY;
 use crate::snapshot::{ScanPosition, Snapshot};

@@ -29,7 +29,7 @@ use super::keys::Keys;
 use super::plan::{Path, choose_path, expected_entries};
 use super::read_committed::ReadCommitted;
 use super::spans::{KeySpan, SpanScan};
-use super::{Isolation, Nearest, Query, check_origin, holds_points, nearest};
+use super::{Isolation, Nearest, Query, check_origin, nearest};
 use crate::batch::{BATCH_BYTES_MAX, BatchBuilder};
 use crate::record::RecordView;
 use crate::secondary::PRIMARY;
@@ -174,7 +174,7 @@ impl Execution {
         self.source = match path {
             Path::Nothing => Source::Nothing,
             Path::Windows(place) => {
-                self.entries_decide = holds_points(snapshot.history.newest()) && !self.filters.needs_record();
+                self.entries_decide = snapshot.history.newest().holds_points() && !self.filters.needs_record();
                 let windows = self.filters.windows().unwrap_or_default();
                 let versions = snapshot.versions();
                 // At read committed, each partition is searched in a step of its own.
@@ -292,7 +292,7 @@ impl Execution {
             return Ok(more);
         }
         let Source::Index(scan) = &mut self.source else { return Ok(false) };
-        let points = holds_points(self.snapshot.history.newest());
+        let points = self.snapshot.history.newest().holds_points();
         let (filters, chunk) = (&self.filters, &mut self.chunk);
         let mut candidates = 0;
         let more = scan.advance(&mut self.explanation, &mut |hit| {

@@ -5,7 +5,7 @@ use terrane_space::sphere::PreparedPoint;
 use terrane_space::sphere::cap_windows;
 use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows};
 
-use super::{Filter, Predicate, Query, check_origin, holds_points};
+use super::{Filter, Predicate, Query, check_origin};
 use crate::condition::{BoundCondition, Implied};
 use crate::record::{GeometryRef, RecordView};
 use crate::schema::Schema;
@@ -39,7 +39,7 @@ impl Filters {
             prepared.push(filter);
             each.push(windows);
         }
-        let windows = if holds_points(schema) {
+        let windows = if schema.holds_points() {
             // A point that meets several windows lies in what they have in common.
             each.drain(..).reduce(|common, windows| intersections(&common, &windows))
         } else {

@@ -16,6 +16,7 @@ mod nearest_scan;
 pub(crate) mod plan;
 mod read_committed;
 mod rows;
+mod snapshot;
 pub(crate) mod spans;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates
 
 use crate::condition::Condition;
 use crate::record::RecordView;
-use crate::schema::{GeometryColumn, Schema};
+use crate::schema::Schema;
 use crate::{Error, Result};
 
 /// A condition on the geometry of a record. All are exact.
@@ -187,14 +188,9 @@ pub(crate) fn check_place(system: CoordinateSystem, x: f64, y: f64) -> Result<()
     check_coordinates(system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
 }
 
-/// Whether a dataset holds nothing but points.
-pub(crate) fn holds_points(schema: &Schema) -> bool {
-    matches!(schema.geometry, GeometryColumn::Point { .. })
-}
-
 /// Refuses a place from which the distances to a dataset's geometries cannot be told.
 pub(crate) fn check_origin(schema: &Schema, x: f64, y: f64) -> Result<()> {
-    if holds_points(schema) {
+    if schema.holds_points() {
         return check_place(schema.system, x, y);
     }
     // In a form that is short for large numbers too.

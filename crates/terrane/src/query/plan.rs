@@ -20,7 +20,6 @@ use super::attributes::{Serves, Union, serves, union_of};
 use super::entries::EntryFilter;
 use super::explain::Considered;
 use super::filter::Filters;
-use super::holds_points;
 use super::index::antimatter_fits;
 use super::spans::{KeySpan, of_keys};
 use crate::condition::Implied;
@@ -151,7 +150,7 @@ pub(crate) fn choose_path(
     };
     let Some(place) = choose_spatial(snapshot, &fits, &mut considered)? else { return Ok((Path::Records, considered)) };
     // Points that nothing else decides on are answered by their entries.
-    let is_decided = holds_points(snapshot.history.newest()) && !filters.needs_record();
+    let is_decided = snapshot.history.newest().holds_points() && !filters.needs_record();
     if (reads_records || !is_decided)
         && let Some((entries, records)) = most_records_meet(snapshot, place, windows)?
         && let Some(chosen) = considered.iter_mut().find(|considered| considered.is_used)

@@ -6,15 +6,15 @@ use std::thread::{self, ScopedJoinHandle};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use terrane_space::CoordinateSystem;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
-use crate::testing::gate::{Gate, gated};
 use crate::testing::{points_within, put};
 use crate::{
     Condition, Dataset, DatasetOptions, Error, Explanation, IndexKind, Isolation, Key, Options, Query, Record, Result,
     Store, Value,
 };
+use terrane_testkit::gate::{Gate, gated};
 
 /// Points 1, 2 and 3 at (1, 1), on disk, with their keys as attribute; and one far off. Syncs pass a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {

@@ -17,6 +17,7 @@
 mod decode;
 mod encode;
 mod geometry;
+mod stored_rect;
 
 use std::fmt;
 
@@ -28,6 +29,7 @@ pub use decode::{RecordView, stored_geometry};
 pub use encode::Encoder;
 pub use geometry::{Geometry, GeometryRef, RowGeometry};
 pub(crate) use geometry::{check_point, check_wkb, compact};
+pub(crate) use stored_rect::stored_rect;
 
 /// Largest stored record in bytes, without its key.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;

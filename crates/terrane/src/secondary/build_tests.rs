@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use terrane_lsm::manifest::{Loaded, Manifest};
 use terrane_space::CoordinateSystem;
-use terrane_storage::crash::Controller;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::Controller;
 
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::secondary::IndexDefinition;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::options::{IndexOptions, check_options};
-use crate::engine::check_name;
+use crate::name::check_name;
 use crate::schema::{Column, ColumnType, Schema};
 use crate::{Error, Result};
 

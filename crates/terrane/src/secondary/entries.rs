@@ -9,9 +9,8 @@ use terrane_space::Rect;
 use super::attributes;
 use super::{IndexDefinition, Indexes, StopWords};
 use crate::condition::words;
-use crate::dataset::stored_rect;
-use crate::query::holds_points;
 use crate::record::RecordView;
+use crate::record::stored_rect;
 use crate::schema::{ColumnId, SchemaHistory};
 use crate::value::ValueRef;
 use crate::{Error, Result};
@@ -66,7 +65,7 @@ impl Content {
             Self::Records => Ok(()),
             Self::Boxes => match stored_rect(stored, schema.system)? {
                 None => Ok(()),
-                Some(rect) => visit(&box_entry(&rect, holds_points(schema))),
+                Some(rect) => visit(&box_entry(&rect, schema.holds_points())),
             },
             Self::Attributes(columns) => {
                 let record = RecordView::parse(stored, history)?;
@@ -187,7 +186,7 @@ pub(crate) fn add_operations(
     new: Side<'_>,
     entry: &mut Vec<u8>,
 ) -> Result<usize> {
-    let points = holds_points(history.newest());
+    let points = history.newest().holds_points();
     let mut operations = 0;
     for (_, index) in indexes.secondaries() {
         let (id, content) = (index.definition.id, &index.content);

@@ -9,6 +9,7 @@ mod definition;
 mod entries;
 mod options;
 mod stop_words;
+mod unbuilt;
 
 use std::sync::Arc;
 
@@ -21,14 +22,13 @@ pub(crate) use attributes::{
     decode as decode_attribute, encode as encode_attribute, is_told_apart as is_word_told_apart,
     shortened as shortened_word, split as split_attributes,
 };
-pub(crate) use build::{first_unbuilt, is_unbuilt, unbuilt};
 pub use definition::IndexKind;
 pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
 pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};
 pub use options::IndexOptions;
 pub use stop_words::StopWords;
+pub(crate) use unbuilt::{first_unbuilt, is_unbuilt, unbuilt};
 
-use crate::query::holds_points;
 use crate::schema::{Schema, SchemaHistory};
 use crate::{Error, Result};
 
@@ -119,7 +119,7 @@ impl DatasetIndex {
 /// # Errors
 /// Options in the catalog that are not those of the kind, or that are not possible.
 fn spatial_index(definition: &IndexDefinition, schema: &Schema) -> Result<Arc<dyn SpatialIndex>> {
-    let (name, kind, points) = (&definition.name, &definition.kind, holds_points(schema));
+    let (name, kind, points) = (&definition.name, &definition.kind, schema.holds_points());
     let damaged = |reason: String| {
         Error::damaged("MANIFEST", 0, format!("the options of the index {name:?}, of kind {kind}: {reason}"))
     };

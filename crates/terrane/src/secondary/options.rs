@@ -7,7 +7,6 @@ use terrane_lsm::curve::{CurveOptions, GridOptions, Levels};
 
 use super::definition::{IndexDefinition, IndexKind};
 use super::stop_words::StopWords;
-use crate::query::holds_points;
 use crate::schema::Schema;
 use crate::words::counted;
 use crate::{Error, Result};
@@ -81,7 +80,7 @@ impl IndexOptions {
     /// geometries: with the reason, and what to do.
     pub(super) fn resolve(&self, kind: IndexKind, schema: &Schema) -> Result<Option<serde_json::Value>> {
         let (has_grid, has_cells) = match kind {
-            IndexKind::Shb => (true, !holds_points(schema)),
+            IndexKind::Shb => (true, !schema.holds_points()),
             IndexKind::Sif => (true, false),
             _ => (false, false),
         };
@@ -102,7 +101,7 @@ impl IndexOptions {
         if kind == IndexKind::Inverted {
             return Ok(self.stop_words.as_ref().and_then(StopWords::to_options));
         }
-        let Some(mut options) = CurveOptions::of(kind.name(), holds_points(schema), None) else { return Ok(None) };
+        let Some(mut options) = CurveOptions::of(kind.name(), schema.holds_points(), None) else { return Ok(None) };
         match &mut options {
             CurveOptions::Dhb | CurveOptions::Dhvb => {}
             CurveOptions::Sif { grid } => self.set(grid),
@@ -111,7 +110,7 @@ impl IndexOptions {
                 *cells_per_object_max = self.cells_per_object_max.unwrap_or(*cells_per_object_max);
             }
         }
-        options.check(schema.system, holds_points(schema))?;
+        options.check(schema.system, schema.holds_points())?;
         let value = serde_json::to_value(&options);
         value.map(Some).map_err(|error| Error::Failed(format!("the catalog cannot be written: {error}")))
     }
@@ -129,7 +128,7 @@ pub(super) fn check_options(kind: IndexKind, options: Option<&serde_json::Value>
     match options {
         Some(options) if kind != IndexKind::Inverted => {
             let options = CurveOptions::deserialize(options).map_err(|error| Error::usage(error.to_string()))?;
-            Ok(options.check(schema.system, holds_points(schema))?)
+            Ok(options.check(schema.system, schema.holds_points())?)
         }
         _ => Ok(()),
     }

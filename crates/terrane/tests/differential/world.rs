@@ -8,7 +8,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::schema::ColumnType;
 use terrane::{Dataset, DatasetOptions, IndexKind, IndexOptions, Key, LogOptions, OnConflict, Options, Record, Store};
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use super::brute::Rows;
 use super::questions::Question;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::workload::{Held, MAIN, PLACES, Plan, Runner, State, Step, options, state_of};
 use terrane::{Durability, Error, Key, Query, Record, Store, Value};
-use terrane_storage::crash::{Budget, Controller, Crash, DiskEvent, Event, Image};
+use terrane_storage::event::{DiskEvent, Event};
+use terrane_testkit::crash::{Budget, Controller, Crash, Image};
 
 /// Whether everything is to be tried, however long it takes.
 pub fn soak() -> bool {

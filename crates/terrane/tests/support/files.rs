@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::component_name;
 use terrane_lsm::manifest::Manifest;
-use terrane_storage::{MemoryStorage, OpenMode, Storage};
+use terrane_storage::{OpenMode, Storage};
+use terrane_testkit::MemoryStorage;
 
 /// The files of a store by name.
 pub type Files = BTreeMap<String, Vec<u8>>;

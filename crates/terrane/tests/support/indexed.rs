@@ -17,7 +17,7 @@ use terrane::{
     CoordinateSystem, Dataset, DatasetOptions, Explanation, Filter, IndexKind, IndexOptions, Isolation, Key, Options,
     Query, Record, Result, Snapshot, StopWords, Store, Value,
 };
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::affine::Affine;
 use super::conditions::{

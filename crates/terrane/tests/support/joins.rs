@@ -9,7 +9,7 @@ use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Filter, Join, JoinOn, Options, Record, Snapshot, Store};
 use terrane_space::Point;
 use terrane_space::geometry::{QueryGeometry, distance_bytes, to_geo};
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::oracle::{matching, wkb};
 use super::{Model, array_key, encoded};

@@ -2,14 +2,12 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod affine;
+#[path = "../../src/locks/collisions.rs"]
 pub mod collisions;
+#[path = "../../src/condition/plans.rs"]
 pub mod conditions;
 pub mod crash;
 pub mod files;
-#[path = "../../../lsm/tests/log_support/gate.rs"]
-pub mod gate;
-#[path = "../../../lsm/tests/log_support/hook.rs"]
-pub mod hook;
 pub mod indexed;
 pub mod joins;
 pub mod kinds;

@@ -14,10 +14,11 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use terrane_pmem::Native;
-use terrane_pmtree::{PersistenceDomain, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, SearchMode};
+use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
-use super::{Boxes, FASTEST_FAN_OUT, Kind, Queries, SELECTIVITY, Tree, count_and_sum, create};
+use super::{Boxes, FASTEST_FAN_OUT, Kind, NAME, Queries, SELECTIVITY, count_and_sum};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Latencies};
 use crate::progress::progress;
@@ -98,7 +99,7 @@ struct Laboratory<'s> {
 
 /// A tree with its pool's folder, and how many entries were drawn for it.
 struct Filled {
-    tree: Tree<Native>,
+    tree: FbrTree<3, Native>,
     next: AtomicU64,
     _folder: TempDir,
 }
@@ -151,7 +152,8 @@ impl Laboratory<'_> {
     fn fill(&self) -> Result<Filled> {
         let folder = self.setup.pool_folder()?;
         let shape = self.setup.shape(Kind::InPlace, self.fan_out);
-        let tree = create(&RealStorage::new(folder.path()), &shape, PersistenceDomain::PageCache)?;
+        let options = shape.fbr_options(PersistenceDomain::PageCache);
+        let tree = FbrTree::create(&RealStorage::new(folder.path()), NAME, &options)?;
         for (payload, rect) in (0..self.count).zip(Boxes::new(self.setup.options.seed)) {
             tree.insert(&rect, payload)?;
         }
@@ -251,7 +253,7 @@ impl Laboratory<'_> {
                 }
                 // No call of the system: the scheduler would end a slice there in place of inside of a query.
                 let start = Instant::now();
-                count_and_sum(&filled.tree, &query, mode)?;
+                filled.ask(&query, mode)?;
                 outcome.queries.record(start.elapsed());
             }
         }
@@ -304,7 +306,7 @@ impl Laboratory<'_> {
                             let number = next.fetch_add(1, Ordering::Relaxed) as usize;
                             let (Some(&at), Some(query)) = (arrivals.get(number), queries.get(number)) else { break };
                             wait_until(start, at);
-                            count_and_sum(&filled.tree, query, mode)?;
+                            filled.ask(query, mode)?;
                             latencies.record(start.elapsed().saturating_sub(at));
                         }
                         if let Ok(mut all) = all.lock() {
@@ -340,7 +342,11 @@ fn of_each_mode(rounds: usize, mut run: impl FnMut(SearchMode) -> Result<Outcome
 }
 
 impl Filled {
-    fn insert(&self, rect: &terrane_pmtree::Rect<3>) -> Result<()> {
+    fn ask(&self, query: &Rect<3>, mode: SearchMode) -> Result<(u64, u64)> {
+        count_and_sum(|visit| self.tree.window(query, mode, visit))
+    }
+
+    fn insert(&self, rect: &Rect<3>) -> Result<()> {
         Ok(self.tree.insert(rect, self.next.fetch_add(1, Ordering::Relaxed))?)
     }
 }

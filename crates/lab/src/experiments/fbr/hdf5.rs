@@ -45,10 +45,10 @@ mod with_library {
     use rand::{Rng, SeedableRng};
     use serde_json::json;
     use terrane_pmem::Native;
-    use terrane_pmtree::{PersistenceDomain, Rect, SearchMode};
+    use terrane_pmtree::{PersistenceDomain, Rect};
     use terrane_storage::RealStorage;
 
-    use super::super::{FASTEST_FAN_OUT, Kind, Tree, count_and_sum, create};
+    use super::super::{FASTEST_FAN_OUT, Kind, Tree, count_in_window, create};
     use crate::experiments::{Setup, medians};
     use crate::measure::{self, Pin};
     use crate::progress::progress;
@@ -150,7 +150,7 @@ mod with_library {
                 .collect::<std::result::Result<_, _>>()?;
             let mut hits = 0;
             for query in &queries {
-                let (by_index, by_scan) = (count_and_sum(&tree, query, SearchMode::Validated)?, scan(&points, query)?);
+                let (by_index, by_scan) = (count_in_window(&tree, query)?, scan(&points, query)?);
                 ensure!(by_index == by_scan, "the index finds {by_index:?}, and the file holds {by_scan:?}");
                 hits += by_index.0;
             }
@@ -160,7 +160,7 @@ mod with_library {
                 let start = measure::thread_cpu();
                 for query in &queries {
                     match is_index {
-                        true => count_and_sum(&tree, query, SearchMode::Validated)?,
+                        true => count_in_window(&tree, query)?,
                         false => scan(&points, query)?,
                     };
                 }

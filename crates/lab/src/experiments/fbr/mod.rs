@@ -12,9 +12,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Backend, Counted, Traced};
-use terrane_pmtree::{
-    FbrTree, LeafForm, LoggedTree, Options, PersistenceDomain, PersistentRTree, Rebalancing, Rect, SearchMode, Split,
-};
+use terrane_pmtree::fbr::{self, FbrTree, LeafForm, Rebalancing};
+use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::{PersistenceDomain, PersistentRTree, PersistentTree, Rect, Split};
 use terrane_storage::Storage;
 
 use super::{Experiment, Setup};
@@ -116,8 +116,9 @@ impl Shape {
         format!("{}, {}", self.kind.name(), self.fan_out)
     }
 
-    fn options(&self, domain: PersistenceDomain) -> Options {
-        Options {
+    /// The options of an FBR-tree.
+    fn fbr_options(&self, domain: PersistenceDomain) -> fbr::Options {
+        fbr::Options {
             fan_out: self.fan_out,
             rebalancing: match self.kind {
                 Kind::CopyOnWrite => Rebalancing::CopyOnWrite,
@@ -128,8 +129,13 @@ impl Shape {
                 Kind::InPlace | Kind::CopyOnWrite | Kind::Logging => LeafForm::Bitmap,
             },
             split: self.split,
-            ..Options::new(domain)
+            ..fbr::Options::new(domain)
         }
+    }
+
+    /// The options of the tree that logs whole nodes.
+    fn logged_options(&self, domain: PersistenceDomain) -> logged::Options {
+        logged::Options { fan_out: self.fan_out, split: self.split, ..logged::Options::new(domain) }
     }
 
     /// Name of the split in parameters.
@@ -160,29 +166,38 @@ type Tree<B> = Box<dyn PersistentRTree<3, Backend = B>>;
 const NAME: &str = "tree";
 
 fn create<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
-    let options = shape.options(domain);
     Ok(match shape.kind {
-        Kind::Logging => Box::new(LoggedTree::create(storage, NAME, &options)?),
-        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => Box::new(FbrTree::create(storage, NAME, &options)?),
+        Kind::Logging => Box::new(LoggedTree::create(storage, NAME, &shape.logged_options(domain))?),
+        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
+            Box::new(FbrTree::create(storage, NAME, &shape.fbr_options(domain))?)
+        }
     })
 }
 
 fn open<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
-    let options = shape.options(domain);
     Ok(match shape.kind {
-        Kind::Logging => Box::new(LoggedTree::open(storage, NAME, &options)?),
-        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => Box::new(FbrTree::open(storage, NAME, &options)?),
+        Kind::Logging => Box::new(LoggedTree::open(storage, NAME, &shape.logged_options(domain))?),
+        Kind::InPlace | Kind::CopyOnWrite | Kind::SelfValidating => {
+            Box::new(FbrTree::open(storage, NAME, &shape.fbr_options(domain))?)
+        }
     })
 }
 
-/// Number of a window's hits, and the sum of their payloads.
-fn count_and_sum<B: Backend>(tree: &Tree<B>, window: &Rect<3>, mode: SearchMode) -> Result<(u64, u64)> {
+/// Number of a search's hits, and the sum of their payloads.
+fn count_and_sum(
+    search: impl FnOnce(&mut dyn FnMut(&Rect<3>, u64)) -> terrane_pmtree::Result<()>,
+) -> Result<(u64, u64)> {
     let (mut count, mut sum) = (0, 0_u64);
-    tree.window(window, mode, &mut |_, payload| {
+    search(&mut |_, payload| {
         count += 1;
         sum = sum.wrapping_add(payload);
     })?;
     Ok((count, sum))
+}
+
+/// Those of a window.
+fn count_in_window<B: Backend>(tree: &Tree<B>, window: &Rect<3>) -> Result<(u64, u64)> {
+    count_and_sum(|visit| tree.window(window, visit))
 }
 
 /// A back-end that counts, in memory.

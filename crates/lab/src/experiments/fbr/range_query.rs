@@ -5,10 +5,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use terrane_pmem::Native;
-use terrane_pmtree::{PersistenceDomain, Rect, SearchMode};
-use terrane_storage::{MemoryStorage, OpenMode, RealStorage, Storage};
+use terrane_pmtree::{PersistenceDomain, Rect};
+use terrane_storage::{OpenMode, RealStorage, Storage};
+use terrane_testkit::MemoryStorage;
 
-use super::{Boxes, Counting, FAN_OUTS, NAME, Queries, SELECTIVITY, Shape, Tree, count_and_sum, create, open};
+use super::{Boxes, Counting, FAN_OUTS, NAME, Queries, SELECTIVITY, Shape, Tree, count_in_window, create, open};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -93,7 +94,7 @@ fn storage_of(folder: &Path, shape: &Shape) -> Result<RealStorage> {
 /// Hits of all queries, and the sum of their payloads.
 fn ask(tree: &Tree<Native>, queries: &[Rect<3>]) -> Result<(u64, u64)> {
     queries.iter().try_fold((0, 0_u64), |(hits, sum), query| {
-        let (more, payloads) = count_and_sum(tree, query, SearchMode::Validated)?;
+        let (more, payloads) = count_in_window(tree, query)?;
         Ok((hits + more, sum.wrapping_add(payloads)))
     })
 }
@@ -110,7 +111,7 @@ fn lines_read(storage: &RealStorage, shape: &Shape, queries: &[Rect<3>]) -> Resu
     let mut lines = 0;
     for query in queries {
         tree.pool().backend().take();
-        tree.window(query, SearchMode::Validated, &mut |_, _| ())?;
+        tree.window(query, &mut |_, _| ())?;
         lines += tree.pool().backend().take().lines_read;
     }
     Ok(lines as f64 / queries.len() as f64)

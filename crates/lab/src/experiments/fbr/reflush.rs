@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::{CPU_CACHE_LENGTH, Counters};
 use terrane_pmtree::PersistenceDomain;
-use terrane_storage::MemoryStorage;
+use terrane_testkit::MemoryStorage;
 
 use super::{Boxes, Counting, Kind, Tree, create};
 use crate::experiments::Setup;
@@ -16,7 +16,7 @@ use crate::report::{Emit, Table};
 const CHECKPOINTS: [u64; 9] = [5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
 const SINGLE_WORD: [usize; 1] = [55];
 
-/// What the thesis reports of in-place.
+/// What PM-RTREE reports of the FBR-tree with in-place changes (section 2.2, *Random* boxes).
 fn paper_share(insertions: u64) -> Option<f64> {
     match insertions {
         5_000 => Some(0.536),
@@ -34,7 +34,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let title = format!("Lines flushed again at a distance of at most 1, {fan_out} entries a node");
         let mut table = Table::new("fbr/reflush", title);
         table.note("of all flushes since the tree was empty; counted by a back-end, on no device");
-        table.note("paper: polylines, in-place");
+        table.note("paper: PM-RTREE, section 2.2, on its Random boxes, in-place");
         for shape in setup.shapes(fan_out) {
             progress(&format!("counting {count} insertions, {}", shape.row()));
             let tree: Tree<Counting> = create(&MemoryStorage::new(), &shape, PersistenceDomain::Adr)?;

@@ -7,10 +7,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 use terrane_pmem::Native;
-use terrane_pmtree::{PersistenceDomain, Rect, SearchMode, Split};
+use terrane_pmtree::{PersistenceDomain, Rect, Split};
 use terrane_storage::RealStorage;
 
-use super::{Boxes, Kind, Queries, Tree, count_and_sum, create, open};
+use super::{Boxes, Kind, Queries, Tree, count_in_window, create, open};
 use crate::experiments::Setup;
 use crate::measure;
 use crate::progress::progress;
@@ -109,12 +109,12 @@ fn kill_and_reopen(setup: &Setup, count: u64, fan_out: usize) -> Result<Table> {
         let start = Instant::now();
         let tree: Tree<Native> = open(&storage, &shape, PersistenceDomain::PageCache)?;
         opened.push(start.elapsed().as_nanos() as f64);
-        count_and_sum(&tree, query, SearchMode::Validated)?;
+        count_in_window(&tree, query)?;
         answered.push(start.elapsed().as_nanos() as f64);
         // Dropped as by a kill: the next opening finds the pool open.
     }
     let tree: Tree<Native> = open(&storage, &shape, PersistenceDomain::PageCache)?;
-    let (found, sum) = count_and_sum(&tree, &Rect::new([-1.0; 3], [3.0; 3])?, SearchMode::Validated)?;
+    let (found, sum) = count_in_window(&tree, &Rect::new([-1.0; 3], [3.0; 3])?)?;
     // The insertion that was under way may be there, or not.
     let is_expected = |entries: u64| (found, sum) == (entries, entries * (entries - 1) / 2);
     ensure!(is_expected(next) || is_expected(next + 1), "{found} entries are there of {next} that were acknowledged");

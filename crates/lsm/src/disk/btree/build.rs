@@ -1,4 +1,4 @@
-//! Bulk load: sorted entries in, a finished component out.
+//! Bulk load: takes sorted entries and writes a finished component.
 
 use super::pages::{HAS_ANTIMATTER, HAS_SEQUENCES};
 use super::{KIND, to_hex};
@@ -24,7 +24,7 @@ struct LeafBuilder {
     has_antimatter: bool,
     begins: Vec<u64>,
     values: Vec<u8>,
-    /// Of its keys, where there are filters.
+    /// Hashes of its keys, if there are filters.
     hashes: Vec<u64>,
 }
 
@@ -33,7 +33,7 @@ struct InnerBuilder {
     keys: KeysBuilder,
     first_key: Vec<u8>,
     children: Vec<PagePointer>,
-    /// Hashes of all keys below; of parents of leaves.
+    /// Hashes of all keys below; for parents of leaves.
     hashes: Vec<u64>,
 }
 
@@ -52,8 +52,9 @@ pub struct BTreeBuilder {
 }
 
 impl BTreeBuilder {
-    /// Starts a component; with `has_sequences`, entries keep their begin numbers and a key may
-    /// have several versions, newest first. There are no Bloom filters, of which only [`BTreeComponent::get`] makes use.
+    /// Starts a component. With `has_sequences`, entries keep their begin numbers and a key may
+    /// have several versions, newest first. There are no Bloom filters, as only
+    /// [`BTreeComponent::get`] uses them.
     ///
     /// [`BTreeComponent::get`]: super::BTreeComponent::get
     pub fn new(writer: ComponentWriter, has_sequences: bool) -> Self {
@@ -70,7 +71,7 @@ impl BTreeBuilder {
         }
     }
 
-    /// The same with Bloom filters, for what single keys are sought in.
+    /// The same with Bloom filters, for components in which single keys are searched.
     pub fn with_filters(self) -> Self {
         Self { has_filters: true, ..self }
     }
@@ -78,7 +79,7 @@ impl BTreeBuilder {
     /// Adds the next entry.
     ///
     /// # Errors
-    /// Entries out of order, entries larger than a page, storage.
+    /// When entries are out of order or larger than a page, or the storage fails.
     pub fn push(&mut self, key: &[u8], antimatter: bool, begin: u64, value: &[u8]) -> Result<()> {
         if self.first_key.is_none() {
             self.first_key = Some(key.to_vec());

@@ -12,15 +12,15 @@ struct Walk {
     found: ComponentCheck,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, Option<u64>)>,
-    /// Whether the parents of leaves have Bloom filters; none before the first.
+    /// Whether the parents of leaves have Bloom filters; `None` before the first.
     has_filters: Option<bool>,
     /// Hashes of the keys below the open parent of leaves.
     hashes: Vec<u64>,
 }
 
 impl BTreeComponent {
-    /// Reads every page from the file and verifies checksums, structure, order (I1), separators
-    /// (I2), Bloom filters, and what the description says. Takes memory for one page per level.
+    /// Reads every page from the file. Verifies checksums, structure, order (I1), separators (I2),
+    /// Bloom filters, and the description. Takes memory for one page per level.
     pub fn check(&self) -> Result<ComponentCheck> {
         let meta = self.file().meta();
         let mut walk = Walk::default();
@@ -35,7 +35,7 @@ impl BTreeComponent {
         };
         let fail = |reason: String| Err(self.file().damaged(PagePointer::default(), reason));
         if found != expected {
-            return fail(format!("the description promises {expected:?}, the pages hold {found:?}"));
+            return fail(format!("the description says {expected:?}, but the pages hold {found:?}"));
         }
         let range = walk.first_key.zip(walk.last).map(|(first, (last, _))| (to_hex(&first), to_hex(&last)));
         if range != meta.key_range {

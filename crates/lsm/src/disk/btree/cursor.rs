@@ -1,4 +1,4 @@
-//! Going over the entries of a B-tree component in key order.
+//! Iterates over the entries of a B-tree component in key order.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use super::pages::{Entry, Leaf, validate};
 use crate::Result;
 use crate::disk::page::{Page, PageKind, PagePointer};
 
-/// A position between the entries of a component.
+/// A position in the entries of a component.
 #[derive(Debug, Default)]
 pub(super) struct Position {
-    /// Per level from the root down: the children of the page passed there, and the next one.
+    /// For each level from the root down: the children of the current page, and the next one.
     path: Vec<(Vec<PagePointer>, usize)>,
     leaf: Option<(Page, usize)>,
 }
 
 impl Position {
-    /// Goes to the first entry whose key is not less than `key`.
+    /// Moves to the first entry whose key is not less than `key`.
     pub fn seek(&mut self, component: &BTreeComponent, key: &[u8]) -> Result<()> {
         self.path.clear();
         self.leaf = None;
@@ -40,7 +40,7 @@ impl Position {
         }
     }
 
-    /// Goes to the first entry of the next leaf.
+    /// Moves to the first entry of the next leaf.
     fn next_leaf(&mut self, component: &BTreeComponent) -> Result<()> {
         self.leaf = None;
         while let Some((children, next)) = self.path.last_mut() {
@@ -62,32 +62,33 @@ impl Position {
         Ok(())
     }
 
-    /// The entry here.
+    /// The current entry.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let (page, index) = self.leaf.as_ref()?;
         Some(Leaf::parse(page)?.get(*index))
     }
 
-    /// The entries from here to the end of the leaf.
+    /// The entries from the current one to the end of the leaf.
     pub fn rest_of_leaf(&self) -> impl Iterator<Item = Entry<'_>> {
         let here = self.leaf.as_ref().and_then(|(page, index)| Some((Leaf::parse(page)?, *index)));
         here.into_iter().flat_map(|(leaf, index)| (index..leaf.count).map(move |index| leaf.get(index)))
     }
 
-    /// Goes so many entries on, but not over the first one of the next leaf.
+    /// Moves on by `count` entries, but not beyond the first one of the next leaf.
     pub fn advance(&mut self, component: &BTreeComponent, count: usize) -> Result<()> {
         let Some((page, index)) = &mut self.leaf else { return Ok(()) };
         *index += count;
         if *index >= page.count() { self.next_leaf(component) } else { Ok(()) }
     }
 
-    /// The page and the index of the entry here.
+    /// The page and the index of the current entry.
     pub fn into_leaf(self) -> Option<(Page, usize)> {
         self.leaf
     }
 }
 
-/// Goes over the entries of a component; pages it reads do not displace others in the cache.
+/// Iterates over the entries of a component. Pages that it reads do not displace others in the
+/// cache.
 #[derive(Debug)]
 pub struct BTreeCursor {
     component: Arc<BTreeComponent>,
@@ -102,22 +103,22 @@ impl BTreeCursor {
         Ok(Self { component, position })
     }
 
-    /// The entry here; `None` behind the last one.
+    /// The current entry; `None` behind the last one.
     pub fn entry(&self) -> Option<Entry<'_>> {
         self.position.entry()
     }
 
-    /// The entries from here to the end of the leaf.
+    /// The entries from the current one to the end of the leaf.
     pub fn rest_of_leaf(&self) -> impl Iterator<Item = Entry<'_>> {
         self.position.rest_of_leaf()
     }
 
-    /// Goes one entry on.
+    /// Moves on by one entry.
     pub fn advance(&mut self) -> Result<()> {
         self.advance_by(1)
     }
 
-    /// Goes so many entries on, but not over the first one of the next leaf.
+    /// Moves on by `count` entries, but not beyond the first one of the next leaf.
     pub fn advance_by(&mut self, count: usize) -> Result<()> {
         self.position.advance(&self.component, count)
     }

@@ -3,8 +3,8 @@
 //! Page layouts (payloads; every part is padded to 8 bytes):
 //! - leaf: keys · value ends u32 each · anti-matter bits (if flagged) · begin sequence
 //!   numbers u64 each (if flagged) · values;
-//! - inner: pointer to the Bloom filter of the keys below (parents of leaves only, and those
-//!   either all or none) · child pointers · first key of each child.
+//! - inner: pointer to the Bloom filter of the keys below (in all parents of leaves or in none) ·
+//!   child pointers · first key of each child.
 //!
 //! I1 Keys ascend over the whole tree; versions of one key descend in their begin numbers.
 //! I2 An inner entry's key is the first key below it.
@@ -57,7 +57,7 @@ impl BTreeComponent {
         Ok(Self { file, key_range })
     }
 
-    /// The file underneath.
+    /// The underlying file.
     pub fn file(&self) -> &Arc<ComponentFile> {
         &self.file
     }

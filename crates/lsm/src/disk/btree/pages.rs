@@ -1,4 +1,4 @@
-//! Reading the pages of a B-tree.
+//! Parses the pages of a B-tree.
 
 use crate::disk::keys::{Key, Keys, split_head};
 use crate::disk::page::{Page, PageKind, PagePointer};
@@ -13,9 +13,9 @@ pub const HAS_SEQUENCES: u16 = 2;
 pub struct Entry<'a> {
     /// The key.
     pub key: Key<'a>,
-    /// Whether it says that the key is deleted.
+    /// Whether it marks the key as deleted.
     pub antimatter: bool,
-    /// When it began, where the component keeps sequence numbers.
+    /// Its begin number, if the component keeps sequence numbers.
     pub begin: Option<u64>,
     /// The value; empty for anti-matter.
     pub value: &'a [u8],
@@ -35,7 +35,7 @@ pub struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Reads a leaf; `None` when its parts do not fit.
+    /// Parses a leaf; `None` if its parts do not fit.
     #[inline]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
@@ -61,7 +61,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Takes `count` words from the front of `bytes` if a flag says that they are there.
+/// Takes `count` words from the front of `bytes` if a flag is set.
 #[inline]
 pub fn words_if(present: bool, bytes: &[u8], count: usize) -> Option<(Option<&[u64]>, &[u8])> {
     if !present {
@@ -74,7 +74,7 @@ pub fn words_if(present: bool, bytes: &[u8], count: usize) -> Option<(Option<&[u
 /// An inner page.
 #[derive(Clone, Copy, Debug)]
 pub struct Inner<'a> {
-    /// Bloom filter over all keys below; length 0 where there is none.
+    /// Bloom filter over all keys below; length 0 if there is none.
     pub bloom: PagePointer,
     /// The children.
     pub children: &'a [PagePointer],
@@ -83,7 +83,7 @@ pub struct Inner<'a> {
 }
 
 impl<'a> Inner<'a> {
-    /// Reads an inner page; `None` when its parts do not fit.
+    /// Parses an inner page; `None` if its parts do not fit.
     #[inline]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let (bloom, rest) = page.payload().split_at_checked(size_of::<PagePointer>())?;
@@ -97,19 +97,19 @@ impl<'a> Inner<'a> {
         })
     }
 
-    /// The child in which the first entry with this key lies, if there is one.
+    /// The child with the first entry of this key, if there is one.
     #[inline]
     pub fn child_of(&self, key: &[u8], versions: bool) -> usize {
         let count = self.children.len();
         let bound = self.keys.lower_bound(count, key);
-        // A child that starts with the key holds its first entry, unless versions of the key
-        // can begin in the child before.
+        // A child that starts with the key holds its first entry, unless versions of the key can
+        // begin in the child before.
         let starts_with = bound < count && *self.keys.get(bound) == *key;
         if starts_with && !versions { bound } else { bound.saturating_sub(1) }
     }
 }
 
-/// Verifies the structure of any page that a B-tree has (I2 of the module `disk`).
+/// Verifies the structure of a B-tree page of any kind (I2 of the module `disk`).
 pub fn validate(page: &Page) -> Result<(), String> {
     let count = page.count();
     let fail = |reason: &str| Err(reason.to_owned());

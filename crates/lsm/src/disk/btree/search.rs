@@ -1,4 +1,4 @@
-//! Looking up one key.
+//! Searches for one key.
 
 use super::BTreeComponent;
 use super::cursor::Position;
@@ -8,7 +8,7 @@ use crate::disk::bloom;
 use crate::disk::page::{Page, PageKind, PagePointer};
 use crate::disk::slot::ReadGuard;
 
-/// An entry that was found; it keeps its page in memory.
+/// A found entry; it keeps its page in memory.
 #[derive(Debug)]
 pub struct Found {
     page: Page,
@@ -32,12 +32,12 @@ impl Found {
 }
 
 impl BTreeComponent {
-    /// The newest version of a key that a snapshot sees, be it anti-matter.
+    /// The newest version of a key that a snapshot sees, even if it is anti-matter.
     pub fn get(&self, key: &[u8], snapshot: u64) -> Result<Option<Found>> {
         self.get_hashed(key, bloom::hash(key), snapshot)
     }
 
-    /// As [`Self::get`], for a caller that asks several components and has the key's hash.
+    /// Like [`Self::get`], for a caller that searches several components and has the key's hash.
     pub fn get_hashed(&self, key: &[u8], hash: u64, snapshot: u64) -> Result<Option<Found>> {
         match self.key_range() {
             Some((first, last)) if first <= key && key <= last => {}
@@ -56,13 +56,14 @@ impl BTreeComponent {
                     pointer = inner.children[inner.child_of(key, false)];
                 }
                 _ => {
-                    // The last leaf that can have the key: it has one of its versions, or there is none.
+                    // The last leaf that can have the key. If the key exists, one of its versions
+                    // is there.
                     let leaf = self.leaf(&page, pointer)?;
                     let first = leaf.keys.lower_bound(leaf.count, key);
                     let mut versions =
                         (first..leaf.count).take_while(|index| *leaf.keys.get(*index) == *key).peekable();
                     if versions.peek().is_some() && first == 0 && self.file().meta().has_sequences {
-                        // Newer ones may be in leaves before.
+                        // Newer versions may be in leaves before.
                         return self.get_version(key, snapshot);
                     }
                     let seen = versions.find(|index| leaf.get(*index).begin.is_none_or(|begin| begin <= snapshot));
@@ -72,8 +73,8 @@ impl BTreeComponent {
         }
     }
 
-    /// About which part of the entries lies below a key, from 0 to 1: exact within a leaf, as if all pages of a level had as
-    /// many entries.
+    /// The approximate share of the entries below a key, from 0 to 1. It is exact within a leaf,
+    /// and assumes that all pages of a level have the same number of entries.
     pub fn part_below(&self, key: &[u8]) -> Result<f64> {
         let Some(mut pointer) = self.file().meta().root else { return Ok(0.0) };
         let guard = ReadGuard::enter();

@@ -1,4 +1,4 @@
-//! Bulk load: entries in the order of their positions in, a finished component out.
+//! Bulk load: takes entries in the order of their positions and writes a finished component.
 
 use terrane_space::Rect;
 
@@ -20,7 +20,7 @@ struct InnerBuilder {
     children: Vec<PagePointer>,
 }
 
-/// A page that was written.
+/// A written page.
 struct Written {
     first: u64,
     last: u64,
@@ -29,8 +29,8 @@ struct Written {
     border: u8,
 }
 
-/// Builds a component of a curve-keyed kind from entries in the order of (position, key). An object has an entry
-/// under each of its positions ([`Curve::positions`]).
+/// Builds a component of a curve-keyed kind from entries in the order of (position, key). An object
+/// has an entry under each of its positions ([`Curve::positions`]).
 #[derive(Debug)]
 pub struct CurveBuilder {
     writer: ComponentWriter,
@@ -39,7 +39,7 @@ pub struct CurveBuilder {
     stores_positions: bool,
     has_sequences: bool,
     leaf: LeafBuilder,
-    /// Of the entries of the leaf.
+    /// Positions of the entries of the leaf.
     positions: Vec<u64>,
     last_key: Vec<u8>,
     levels: Vec<InnerBuilder>,
@@ -47,7 +47,7 @@ pub struct CurveBuilder {
 }
 
 impl CurveBuilder {
-    /// Starts a component; with `has_sequences`, entries keep their begin and end numbers.
+    /// Starts a component. With `has_sequences`, entries keep their begin and end numbers.
     pub fn new(writer: ComponentWriter, curve: &Curve, has_sequences: bool) -> Self {
         Self {
             writer,
@@ -66,7 +66,8 @@ impl CurveBuilder {
     /// Adds the next entry; `life` is its begin and end number.
     ///
     /// # Errors
-    /// Entries out of order, other rectangles than points in a component of points, storage.
+    /// When entries are out of order, a rectangle is added to a component of points, or the storage
+    /// fails.
     pub fn push(&mut self, position: u64, rect: Rect, key: &[u8], antimatter: bool, life: (u64, u64)) -> Result<()> {
         if let Some(last) = self.positions.last()
             && (*last, self.last_key.as_slice()) > (position, key)

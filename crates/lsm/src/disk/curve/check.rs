@@ -18,15 +18,15 @@ struct Walk {
     found: ComponentCheck,
     last: Option<(u64, Vec<u8>)>,
     bounds: Option<Rect>,
-    /// Sum of the hashes of all entries, and of those that there should be by the entries at the first position
-    /// of each object: equal if every object has all of its entries, in whatever order they come.
+    /// Sum of the hashes of all entries, and of the entries expected from the first entry of each
+    /// object. The sums are equal if every object has all of its entries, in any order.
     entries: u64,
     expected: u64,
 }
 
 impl CurveComponent {
-    /// Reads every page from the file and verifies checksums, structure, order (I1), the positions of inner
-    /// pages (I2), those of entries (I3), and what the description says. Takes memory for one page per level.
+    /// Reads every page from the file. Verifies checksums, structure, order (I1), the positions of
+    /// inner pages (I2) and entries (I3), and the description. Takes memory for one page per level.
     pub fn check(&self) -> Result<ComponentCheck> {
         let meta = self.file().meta();
         let mut walk = Walk::default();
@@ -41,7 +41,7 @@ impl CurveComponent {
         let found = walk.found;
         let fail = |reason: String| Err(self.file().damaged(PagePointer::default(), reason));
         if found != expected {
-            return fail(format!("the description promises {expected:?}, the pages hold {found:?}"));
+            return fail(format!("the description says {expected:?}, but the pages hold {found:?}"));
         }
         if walk.bounds.unwrap_or(Rect::EMPTY) != meta.statistics.rect() {
             return fail("the description's bounds are not those of the entries".into());
@@ -110,7 +110,7 @@ impl CurveComponent {
     }
 }
 
-/// A hash of all that an entry of a leaf tells, under some position.
+/// A hash of the content of a leaf's entry, under some position.
 fn hash(position: u64, leaf: &Leaf<'_>, index: usize) -> u64 {
     let entry = leaf.get(index);
     let Rect { x0, y0, x1, y1 } = entry.rect;

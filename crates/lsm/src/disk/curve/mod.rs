@@ -1,13 +1,14 @@
-//! The curve-keyed trees of a disk component: B+-trees of points or rectangles in the order of their positions
-//! on a curve, for the kinds of [`crate::curve`].
+//! The curve-keyed trees of a disk component: B+-trees of points or rectangles in the order of
+//! their positions on a curve, for the kinds of [`crate::curve`].
 //!
 //! Page layouts (payloads; every part is padded to 8 bytes):
-//! - leaf: that of an R-tree · positions of the entries (if flagged), packed as integer keys are;
-//! - inner: first position of each child · last position of each child, both packed as integer keys are · pointers.
+//! - leaf: as in an R-tree · positions of the entries (if flagged), packed like integer keys;
+//! - inner: first position of each child · last position of each child, both packed like integer
+//!   keys · pointers.
 //!
-//! Inner pages hold positions in all kinds: those of `dhb` are computed once, when a page is written. So no
-//! comparison of a search touches an entry, and what `dhb` saves, a value in every entry, is saved where entries
-//! are. Leaves are filtered by coordinates, as an R-tree's are.
+//! Inner pages hold positions in all kinds. Those of `dhb` are computed once, when a page is
+//! written, so no comparison of a search accesses an entry. `dhb` thus saves the position in every
+//! entry, where most of the space is. Leaves are filtered by coordinates, as in an R-tree.
 //!
 //! I1 Entries ascend in (position, key) over the whole tree.
 //! I2 An inner entry has the first and the last position below it.
@@ -37,7 +38,7 @@ pub struct CurveComponent {
     curve: Curve,
 }
 
-/// Goes over the entries of a component in the order of their positions.
+/// Iterates over the entries of a component in the order of their positions.
 pub type CurveCursor = TreeCursor<CurveComponent>;
 
 impl CurveComponent {
@@ -53,7 +54,7 @@ impl CurveComponent {
         Ok(Self { file, curve })
     }
 
-    /// The file underneath.
+    /// The underlying file.
     pub fn file(&self) -> &Arc<ComponentFile> {
         &self.file
     }
@@ -63,7 +64,7 @@ impl CurveComponent {
         &self.curve
     }
 
-    /// The position of an entry: stored beside it, or computed from its coordinates.
+    /// The position of an entry, stored or computed from its coordinates.
     #[inline]
     fn position_of(&self, leaf: &Leaf<'_>, index: usize) -> u64 {
         if self.curve.stores_positions() {

@@ -1,4 +1,4 @@
-//! Reading the pages of a curve-keyed tree.
+//! Parses the pages of a curve-keyed tree.
 
 use crate::disk::keys::{Keys, parse_integers};
 use crate::disk::page::{Page, PageKind, PagePointer};
@@ -7,7 +7,7 @@ use crate::disk::rtree::{FANOUT_MAX, Leaf, POINTS_MAX};
 /// A leaf has the positions of its entries.
 pub const HAS_POSITIONS: u16 = 8;
 
-/// The positions that stand behind the parts of a leaf.
+/// The positions behind the other parts of a leaf.
 #[inline]
 pub fn positions<'a>(leaf: &Leaf<'a>) -> Option<Keys<'a>> {
     Some(parse_integers(leaf.behind, leaf.count)?.0)
@@ -25,7 +25,7 @@ pub struct Inner<'a> {
 }
 
 impl<'a> Inner<'a> {
-    /// Reads an inner page; `None` when its parts do not fit.
+    /// Parses an inner page; `None` if its parts do not fit.
     #[inline]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
@@ -44,7 +44,7 @@ impl<'a> Inner<'a> {
     }
 }
 
-/// Verifies the structure of any page that a curve-keyed tree has (I2 of the module `disk`).
+/// Verifies the structure of a page of any kind in a curve-keyed tree (I2 of the module `disk`).
 pub fn validate(page: &Page) -> Result<(), String> {
     let fail = |reason: &str| Err(reason.to_owned());
     match page.kind() {
@@ -54,7 +54,7 @@ pub fn validate(page: &Page) -> Result<(), String> {
             }
             let Some(leaf) = Leaf::parse(page) else { return fail("the parts of the leaf do not fit") };
             if !leaf.is_valid() {
-                return fail("the entries of the leaf do not make sense");
+                return fail("the entries of the leaf are not valid");
             }
             if page.flags() & HAS_POSITIONS == 0 {
                 return Ok(());

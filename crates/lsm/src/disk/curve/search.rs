@@ -1,5 +1,5 @@
-//! The curve-keyed tree as a tree of boxes: children are found by what their positions have in common with
-//! those of the window.
+//! Window search in the curve-keyed tree: selects the children whose positions overlap those of the
+//! window.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::disk::rtree::Leaf;
 use crate::disk::spatial::{Node, SpatialTree, WindowQuery};
 use crate::{Error, Result};
 
-/// Which entries of a leaf stand for their objects.
+/// Which entries of a leaf represent their objects.
 #[derive(Debug)]
 pub enum Filter<'a> {
-    /// All.
+    /// All of them.
     All,
-    /// It follows from their positions.
+    /// Decided by their positions.
     Positions(Keys<'a>),
-    /// None.
+    /// None of them.
     None,
 }
 
@@ -71,9 +71,9 @@ impl SpatialTree for CurveComponent {
         }
     }
 
-    /// Jumps from a position of the window to the next, over all children in between: the range search of
-    /// section 4.2.1, with whole pages in place of entries. Within a leaf, it takes less to compare all
-    /// coordinates with the window than to find one jump.
+    /// Jumps from a position of the window to the next, over all children in between: the range
+    /// search of section 4.2.1, with whole pages instead of entries. Within a leaf, comparing all
+    /// coordinates with the window is faster than finding one jump.
     #[inline]
     fn mark(&self, inner: &Inner<'_>, query: &WindowQuery, mut child: impl FnMut(PagePointer)) {
         let Some(probe) = &query.probe else { return };
@@ -107,7 +107,7 @@ impl SpatialTree for CurveComponent {
                     Filter::Positions(positions)
                 }
             }
-            // Neither is so: pages have what their kind has, and a search is prepared.
+            // Unreachable: pages have the parts of their kind, and the search was prepared.
             _ => Filter::None,
         }
     }

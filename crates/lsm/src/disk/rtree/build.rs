@@ -1,4 +1,4 @@
-//! Bulk load: entries in Hilbert order in, a finished component out.
+//! Bulk load: takes entries in Hilbert order and writes a finished component.
 
 use terrane_space::{Rect, RectF32};
 
@@ -29,8 +29,8 @@ pub struct RTreeBuilder {
 }
 
 impl RTreeBuilder {
-    /// Starts a component of points or of rectangles; with `has_sequences`, entries keep
-    /// their begin and end numbers.
+    /// Starts a component of points or of rectangles. With `has_sequences`, entries keep their
+    /// begin and end numbers.
     pub fn new(writer: ComponentWriter, points: bool, has_sequences: bool) -> Self {
         Self {
             writer,
@@ -41,8 +41,8 @@ impl RTreeBuilder {
         }
     }
 
-    /// Adds the next entry; `position` is the Hilbert position of its centre, `life` its begin and end
-    /// number.
+    /// Adds the next entry. `position` is the Hilbert position of its centre, `life` its begin and
+    /// end number.
     pub fn push(&mut self, position: u64, rect: Rect, key: &[u8], antimatter: bool, life: (u64, u64)) -> Result<()> {
         while let Some(count) = self.leaf.cut_before(position) {
             self.write_leaf(count)?;

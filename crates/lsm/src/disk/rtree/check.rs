@@ -15,8 +15,8 @@ struct Walk {
 }
 
 impl RTreeComponent {
-    /// Reads every page from the file and verifies checksums, structure, order (I1), boxes (I2),
-    /// and what the description says. Takes memory for one page per level.
+    /// Reads every page from the file. Verifies checksums, structure, order (I1), boxes (I2), and
+    /// the description. Takes memory for one page per level.
     pub fn check(&self, system: CoordinateSystem) -> Result<ComponentCheck> {
         let meta = self.file().meta();
         let mut walk = Walk::default();
@@ -33,7 +33,7 @@ impl RTreeComponent {
         if found != expected {
             return Err(self.file().damaged(
                 PagePointer::default(),
-                format!("the description promises {expected:?}, the pages hold {found:?}"),
+                format!("the description says {expected:?}, but the pages hold {found:?}"),
             ));
         }
         if bounds != meta.statistics.rect() {
@@ -44,7 +44,7 @@ impl RTreeComponent {
         Ok(found)
     }
 
-    /// Returns the exact box of what lies below.
+    /// Returns the exact box of everything below.
     fn walk(&self, pointer: PagePointer, level: u8, system: CoordinateSystem, walk: &mut Walk) -> Result<Rect> {
         let page = self.file().load(pointer, validate)?;
         walk.found.pages += 1;

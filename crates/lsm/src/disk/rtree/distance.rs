@@ -1,7 +1,7 @@
 //! Bounds of distances for all entries of a page at once.
 //!
-//! They are single-precision numbers, so that many are computed by one instruction; where
-//! those round, a lower bound is taken down and an upper bound up by more than they can err.
+//! They are single-precision numbers, so that one instruction computes many. Where that rounds, a
+//! lower bound is lowered and an upper bound raised by more than the possible error.
 
 use terrane_space::sphere::sin_cos_latitude;
 use terrane_space::{Point, Rect, RectF32, f32_below};
@@ -10,7 +10,7 @@ use super::kernels::{self, ERROR, ROUNDING};
 use super::pages::{FANOUT_MAX, Hits, Inner, Leaf, POINTS_MAX};
 use crate::disk::column::EvenSteps;
 
-/// A query's place, and what measures of distance from it are.
+/// A query's position, and the distance measure.
 #[derive(Clone, Copy, Debug)]
 pub enum Surface {
     /// Squared Euclidean distances.
@@ -30,7 +30,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Prepares a place.
+    /// Prepares a position.
     pub fn new(surface: Surface) -> Self {
         let (place, cos) = match surface {
             Surface::Plane(place) => (place, 1.0),
@@ -39,7 +39,7 @@ impl Origin {
         Self { surface, around: RectF32::outward(Rect::from_point(place)), cos }
     }
 
-    /// How far the steps of a leaf's columns lead from here.
+    /// The distances that the steps of a leaf's columns cover, seen from here.
     #[inline]
     fn scales(&self, x: EvenSteps, y: EvenSteps) -> Option<Scales> {
         match self.surface {
@@ -49,25 +49,25 @@ impl Origin {
     }
 }
 
-/// How far one step of each column leads, at least and near a place.
+/// The length of one step of each column, at least and near a position.
 struct Scales {
-    /// The place, as near the leaf in numbers as it is.
+    /// The position, with its longitude turned towards the leaf.
     place: Point,
     x: f64,
     y: f64,
-    /// Distances exceed what the scales say at most by this factor.
+    /// Distances exceed those by the scales at most by this factor.
     stretch: f64,
 }
 
-/// The cosine of a latitude, with all its digits next to the poles, as the exact measure has it.
+/// The cosine of a latitude, with all its digits near the poles, as in the exact measure.
 fn cosine(latitude: f64) -> f64 {
     sin_cos_latitude(latitude).1.max(0.0)
 }
 
-/// A squared chord is the sum of (2 sin(dy / 2))² and cos y cos y' (2 sin(dx / 2))². Over a leaf, its
-/// sines and cosines change little.
+/// A squared chord is the sum of (2 sin(dy / 2))² and cos y cos y' (2 sin(dx / 2))². Within a leaf,
+/// its sines and cosines change little.
 fn sphere_scales(place: Point, cos: f64, x: EvenSteps, y: EvenSteps) -> Option<Scales> {
-    /// Leaves over which a distance changes by more are seldom, and wide.
+    /// Leaves in which a distance changes by more are rare, and wide.
     const STRETCH_MAX: f64 = 1.5;
     let (x_last, y_last) = (x.first + x.step * x.count, (y.first + y.step * y.count).min(90.0));
     let turns = ((0.5 * (x.first + x_last) - place.x) / 360.0).round();
@@ -81,17 +81,17 @@ fn sphere_scales(place: Point, cos: f64, x: EvenSteps, y: EvenSteps) -> Option<S
     let over_equator = y.first <= 0.0 && y_last >= 0.0;
     let cos_max = if over_equator { 1.0 } else { first_cos.max(last_cos) };
     let cos_min = first_cos.min(last_cos).max(0.0);
-    // From sin t >= t (1 - t² / 6); a little less, for the rounding.
+    // From sin t >= t (1 - t² / 6); slightly less, because of rounding.
     let sine = |half: f64| (1.0 - half * half / 6.0) * (1.0 - 1e-9);
     let (x_max, y_max) = (x.step.to_radians() * (cos * cos_max).sqrt(), y.step.to_radians());
     let (x_min, y_min) = (x.step.to_radians() * (cos * cos_min).sqrt() * sine(half_x), y_max * sine(half_y));
     let stretch = (x_max / x_min).max(y_max / y_min);
-    // Neither where a scale is 0.
+    // Not if a scale is 0.
     (stretch <= STRETCH_MAX && x_min > 0.0).then_some(Scales { place, x: x_min, y: y_min, stretch })
 }
 
-/// Lower bounds of the measures of an inner page's boxes, none below 0; infinite beyond the
-/// last box.
+/// Lower bounds of the measures of an inner page's boxes. None is below 0; beyond the last box they
+/// are infinite.
 #[derive(Clone, Copy, Debug)]
 pub struct BoxBounds(pub [f32; FANOUT_MAX]);
 
@@ -116,7 +116,7 @@ impl BoxBounds {
 }
 
 impl Inner<'_> {
-    /// Bounds of the measures of all boxes, as seen from a place.
+    /// Bounds of the measures of all boxes, seen from a position.
     #[inline]
     pub fn distance_bounds(&self, from: &Origin, bounds: &mut BoxBounds) {
         let count = self.children.len();
@@ -145,9 +145,9 @@ pub struct DistanceBounds {
     count: usize,
     /// Square of the unit.
     square: f64,
-    /// Units by which a distance can exceed its lower bound, before it is stretched.
+    /// Units by which a distance can exceed its lower bound, before the stretch.
     span: f64,
-    /// Square of the factor by which it is stretched at most.
+    /// Square of the largest stretch.
     stretch: f64,
 }
 
@@ -158,9 +158,9 @@ impl Default for DistanceBounds {
 }
 
 impl Leaf<'_> {
-    /// Bounds of the measures of the points as seen from a place, from the upper parts of their
-    /// coordinates alone. False where the points do not lie on an even grid, or too far away for
-    /// its numbers.
+    /// Bounds of the measures of the points, seen from a position, from the upper parts of their
+    /// coordinates alone. Returns false if the points do not lie on an even grid, or are too far
+    /// away for its numbers.
     #[inline]
     pub fn distance_bounds(&self, from: &Origin, bounds: &mut DistanceBounds) -> bool {
         self.fill_distance_bounds(from, bounds).is_some()
@@ -179,7 +179,7 @@ impl Leaf<'_> {
         let scales = from.scales(x, y)?;
         let (at_x, at_y) = ((scales.place.x - x.first) / x.step, (scales.place.y - y.first) / y.step);
         let unit = if scales.x > scales.y { scales.x } else { scales.y };
-        // The square of the unit is neither nothing nor everything.
+        // The square of the unit neither vanishes nor overflows.
         let in_reach = at_x.abs() <= FARTHEST && at_y.abs() <= FARTHEST;
         if !in_reach || !(1e-140..1e140).contains(&unit) || scales.x.min(scales.y) < unit * NARROWEST {
             return None;
@@ -191,7 +191,7 @@ impl Leaf<'_> {
         bounds.count = self.count;
         bounds.square = unit * unit;
         bounds.stretch = scales.stretch * scales.stretch;
-        // One of the scales is 1, so the other tells the length of a step's diagonal.
+        // One of the scales is 1, so the other one gives the length of a step's diagonal.
         let (scale_x, scale_y) = (f64::from(scale_x), f64::from(scale_y));
         bounds.span = 2.0 * (1.0 + f64::from(ROUNDING)) * (scale_x * scale_x + scale_y * scale_y).sqrt();
         Some(())
@@ -204,19 +204,19 @@ impl DistanceBounds {
         &self.lower[..self.count]
     }
 
-    /// A measure as [`Self::mark`] takes it, rounded up.
+    /// A measure as [`Self::mark`] needs it, rounded up.
     #[inline]
     pub fn count_of(&self, squared: f64) -> f32 {
         (squared / self.square * (1.0 + f64::from(ERROR))) as f32
     }
 
-    /// At most the measure of a point.
+    /// A lower bound of the measure of a point.
     #[inline]
     pub fn lower(&self, index: usize) -> f64 {
         f64::from(self.lower[index]) * self.square
     }
 
-    /// At least the measure of a point.
+    /// An upper bound of the measure of a point.
     #[inline]
     pub fn upper(&self, index: usize) -> f64 {
         let upper = f64::from(self.lower[index]).sqrt() + self.span;
@@ -230,7 +230,7 @@ impl DistanceBounds {
     }
 
     /// A number that the bounds of at least `count` points do not exceed, and those of few more;
-    /// infinite where there are no more points than that.
+    /// infinite if there are no more points than that.
     #[inline]
     pub fn threshold(&self, count: usize) -> f32 {
         kernels::threshold(self.values(), count)
@@ -244,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
     use terrane_space::sphere::{PreparedPoint, chord_squared_to_rect};
 
-    /// Numbers next to nothing, of either sign.
+    /// Numbers close to zero, of either sign.
     fn tiny() -> impl Strategy<Value = f64> {
         (any::<bool>(), -330..=-5i32, 1.0..10.0f64).prop_map(|(is_negative, exponent, digits)| {
             let size = digits * 10f64.powi(exponent);
@@ -252,7 +252,7 @@ mod tests {
         })
     }
 
-    /// Degrees up to `end`, at and beside where numbers are finest, where they end, and elsewhere.
+    /// Degrees up to `end`: at and near the finest numbers and the ends, and elsewhere.
     fn degrees(end: f64) -> impl Strategy<Value = f64> {
         let marks = vec![0.0, -0.0, end, -end, end.next_down(), -end.next_down(), 0.5 * end, 1.0, 5e-324];
         let mark = prop::sample::select(marks);
@@ -263,7 +263,7 @@ mod tests {
         ]
     }
 
-    /// Boxes, each with a box inside that often shares sides with it, as nodes have it.
+    /// Boxes, each with a box inside that often shares sides with it, as in nodes.
     fn nested() -> impl Strategy<Value = (Rect, Rect)> {
         (prop::array::uniform4(degrees(180.0)), prop::array::uniform4(degrees(90.0)), prop::array::uniform4(0..4u8))
             .prop_map(|(mut x, mut y, shared)| {
@@ -279,8 +279,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 2_000 } else { 20_000 }))]
 
-        /// The bound of a node's box is at most the measure of whatever it holds, boxes or points,
-        /// as the search of the nearest relies on.
+        /// The bound of a node's box is at most the measure of everything in it, boxes or points.
+        /// The nearest-neighbour search relies on this.
         #[test]
         fn bounds_on_the_sphere_are_at_most_the_measures_of_what_is_inside(
             boxes in prop::collection::vec(nested(), 1..20),

@@ -1,24 +1,25 @@
-//! Loops over the columns of a page, compiled for several widths of vectors; the widest that
-//! the processor has is taken at run time.
+//! Loops over the columns of a page, compiled for several vector widths. The widest that the
+//! processor supports is chosen at run time.
 //!
-//! Lists that belong together have one length; of longer ones the front counts.
+//! Lists that belong together have one length. Of longer lists, only the front is used.
 
 use terrane_space::RectF32;
 use terrane_space::sphere::{EARTH_RADIUS_M, RECT_SLACK_M};
 
 use crate::disk::column::UpperRange;
 
-/// More than the relative error of the few operations that make a bound of a distance.
+/// More than the relative error of the few operations that compute a bound of a distance.
 pub const ERROR: f32 = 1e-6;
-/// More than what single precision changes a number of a grid by.
+/// More than single precision changes a number of a grid.
 pub const ROUNDING: f32 = 0.0625;
-/// Twice what the measure of a box on the sphere may be short by (`chord_squared_to_rect`).
+/// Twice the error by which the measure of a box on the sphere may be too small
+/// (`chord_squared_to_rect`).
 const CHORD_SLACK: f32 = (4.0 * RECT_SLACK_M / EARTH_RADIUS_M) as f32;
 
-/// Most numbers that [`smallest`] takes.
+/// Most numbers that [`smallest`] returns.
 pub const SMALLEST_MAX: usize = 64;
 
-/// Compiles functions for several sets of instructions.
+/// Compiles functions for several instruction sets.
 macro_rules! vectorized {
     ($($(#[$attribute:meta])* pub fn $name:ident $arguments:tt $(-> $result:ty)? $body:block)*) => { $(
         $(#[$attribute])*
@@ -27,7 +28,7 @@ macro_rules! vectorized {
     )* };
 }
 
-/// The greater one; neither is NaN, about which `f32::max` would have to think.
+/// The greater one. Neither is NaN, for which `f32::max` would need extra steps.
 #[inline(always)]
 fn greater(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
@@ -38,7 +39,7 @@ fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// The smallest or greatest number of all, several side by side.
+/// The smallest or greatest number of all, computed in several lanes.
 #[inline(always)]
 fn reduce(values: &[f32], start: f32, choose: impl Fn(f32, f32) -> f32) -> f32 {
     const LANES: usize = 16;
@@ -91,27 +92,29 @@ vectorized! {
         }
     }
 
-    /// Lower bounds of the squared distances of boxes from a place that lies somewhere in `from`.
+    /// Lower bounds of the squared distances of boxes from a position that lies somewhere in
+    /// `from`.
     pub fn box_distances(bounds: &mut [f32], [x0, y0, x1, y1]: [&[f32]; 4], from: &RectF32) {
-        // Infinite corners and places give infinite distances on one side or the other, and the
-        // greater number is right; what overflows is as far as the largest number at least.
+        // Infinite corners and positions give infinite distances on one side, and the greater
+        // number is right. A distance that overflows is at least as far as the largest number.
         for ((((bound, x0), y0), x1), y1) in bounds.iter_mut().zip(x0).zip(y0).zip(x1).zip(y1) {
             let dx = greater(greater(x0 - from.x1, from.x0 - x1), 0.0);
             let dy = greater(greater(y0 - from.y1, from.y0 - y1), 0.0);
             let square = smaller(dx * dx + dy * dy, f32::MAX) * (1.0 - ERROR);
-            // Numbers without a full mantissa have lost digits.
+            // Subnormal numbers have lost digits.
             *bound = greater(square - f32::MIN_POSITIVE, 0.0);
         }
     }
 
-    /// Lower bounds of the squared chords, on the unit sphere, from boxes of degrees to a place: its
-    /// longitude turned by each of three angles, its latitude, the cosine of that.
+    /// Lower bounds of the squared chords, on the unit sphere, from boxes of degrees to a position.
+    /// The position is given by its longitude turned by each of three angles, its latitude, and the
+    /// cosine of that.
     ///
-    /// Also of what `chord_squared_to_rect` says of any box inside: the sum below only shrinks as a
-    /// box grows, and is taken down by more digits than the rounding here and there takes, then by
-    /// more than that measure is short of a chord. Differences of degrees keep their digits: those of
-    /// columns and places are taken of numbers rounded outward, which near the antimeridian differ by
-    /// nothing or by far more than the rounding of a turn.
+    /// They also bound `chord_squared_to_rect` of any box inside. The sum below only shrinks as a
+    /// box grows. It is lowered by more than all rounding on both sides, and by more than that
+    /// measure is short of a chord. Differences of degrees keep their digits: columns and positions
+    /// are rounded outward, so near the antimeridian they differ by nothing or by far more than the
+    /// rounding of a turn.
     pub fn box_chords(
         bounds: &mut [f32],
         [x0, y0, x1, y1]: [&[f32]; 4],
@@ -121,7 +124,7 @@ vectorized! {
     ) {
         const RADIANS: f32 = std::f32::consts::PI / 180.0;
         for ((((bound, x0), y0), x1), y1) in bounds.iter_mut().zip(x0).zip(y0).zip(x1).zip(y1) {
-            // The nearest longitude and the nearest latitude, be they of different points.
+            // The nearest longitude and the nearest latitude, even of different points.
             let away = |x: [f32; 2]| greater(greater(x0 - x[1], x[0] - x1), 0.0);
             let half_x = smaller(away(turned[0]), smaller(away(turned[1]), away(turned[2]))) * (0.5 * RADIANS);
             let half_y = greater(greater(y0 - latitude[1], latitude[0] - y1), 0.0) * (0.5 * RADIANS);
@@ -133,13 +136,13 @@ vectorized! {
             let series = 1.0 - square * (0.5 - square * (1.0 / 24.0 - square * (1.0 / 720.0)));
             let least_cos = greater(series - 4.0 * ERROR, 0.0);
             let chord = 4.0 * (sin_y * sin_y + cos * least_cos * sin_x * sin_x) * (1.0 - 8.0 * ERROR);
-            // Far above what numbers without a full mantissa have lost.
+            // Far above the loss of digits in subnormal numbers.
             *bound = greater(chord - CHORD_SLACK, 0.0);
         }
     }
 
-    /// Lower bounds of the squared distances of a grid's points, whose places are known to one
-    /// step, from a place on the grid.
+    /// Lower bounds of the squared distances of a grid's points from a position on the grid. The
+    /// points are known to one step.
     pub fn grid_distances(bounds: &mut [f32], [x, y]: [&[u16]; 2], at: [f32; 2], scale: [f32; 2]) {
         for ((bound, x), y) in bounds.iter_mut().zip(x).zip(y) {
             // A point lies up to one step beyond its upper part.
@@ -155,7 +158,7 @@ vectorized! {
     }
 
     /// A number that at least `count` of the squared distances do not exceed, and few more than
-    /// those; infinite where there are no more than that.
+    /// those; infinite if there are no more than that.
     pub fn threshold(values: &[f32], count: usize) -> f32 {
         const STEPS: usize = 24;
         if values.len() <= count {
@@ -164,7 +167,7 @@ vectorized! {
         let within = |limit: f32| values.iter().map(|bound| u32::from(*bound <= limit)).sum::<u32>() as usize;
         let mut low = reduce(values, f32::INFINITY, smaller);
         let mut high = reduce(values, 0.0, greater);
-        // Points that fill a circle evenly have squared distances that lie evenly.
+        // Points that fill a circle evenly have evenly spread squared distances.
         let mut guess = low + (high - low) * (0.6 * count as f32 / values.len() as f32);
         for _ in 0..STEPS {
             let found = within(guess);
@@ -182,8 +185,8 @@ vectorized! {
         high
     }
 
-    /// The smallest of the first `len` numbers, of which none is negative, ascending; as many as
-    /// `sorted` has.
+    /// The smallest of the first `len` numbers, ascending, as many as `sorted` holds. No number may
+    /// be negative.
     pub fn smallest(values: &[f64; SMALLEST_MAX], len: usize, sorted: &mut [f64]) {
         const LANES: usize = 8;
         sorted.fill(0.0);
@@ -198,7 +201,7 @@ vectorized! {
                 *place = *value;
             }
         }
-        // Of equal numbers, all have the place of the first.
+        // Equal numbers all have the index of the first.
         let mut greatest = 0.0;
         for value in sorted {
             if *value < greatest {
@@ -279,7 +282,7 @@ mod tests {
                 };
                 let chord = prepared.chord_squared(at);
                 prop_assert!(f64::from(bound) <= chord, "{rect:?} from {place:?}: {bound} above {chord} of {at:?}");
-                // Of a small box, any point is about as far as the nearest one.
+                // In a small box, any point is about as far as the nearest one.
                 if size < 1e-3 && chord < 0.1 && y.abs() < 80.0 && at.y.abs() < 80.0 {
                     let slack = 0.02 * chord.sqrt() + 0.001;
                     prop_assert!(f64::from(bound).sqrt() >= chord.sqrt() - slack, "{bound} far below {chord}");

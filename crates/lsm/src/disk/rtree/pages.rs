@@ -1,4 +1,4 @@
-//! Reading the pages of an R-tree.
+//! Parses the pages of an R-tree.
 
 use terrane_space::{Point, Rect, RectF32, from_ordered_bits, ordered_bits};
 use wide::u8x16;
@@ -26,11 +26,11 @@ pub const FANOUT_MAX: usize = 128;
 /// An entry of a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The rectangle; of a point, with equal corners.
+    /// The rectangle; for a point, with equal corners.
     pub rect: Rect,
     /// The primary key.
     pub key: Key<'a>,
-    /// Whether it says that the entry is deleted from older components.
+    /// Whether it deletes the entry in older components.
     pub antimatter: bool,
 }
 
@@ -61,13 +61,13 @@ impl Hits {
         self.bytes(count).fill(1);
     }
 
-    /// One bit for every one of the first `count` entries.
+    /// One bit for each of the first `count` entries.
     #[inline]
     pub fn bits(&self, count: usize) -> HitBits {
         let bytes: &[[u8; 16]; POINTS_MAX / 16] = bytemuck::cast_ref(&self.0);
         let mut bits = 0;
         for (index, flags) in bytes[..count.div_ceil(16)].iter().enumerate() {
-            // A flag of 1 becomes 255, of which the highest bit is taken.
+            // A flag of 1 becomes 255, and its highest bit is taken.
             bits |= u128::from((u8x16::ZERO - u8x16::new(*flags)).to_bitmask()) << (16 * index);
         }
         HitBits(bits)
@@ -91,8 +91,8 @@ impl HitBits {
         self.0 == 0
     }
 
-    /// Indexes of the hits among the first `count`, ascending. One loop without a look at where
-    /// the hits are, which nobody could foresee.
+    /// Indexes of the hits among the first `count`, ascending. The loop does not branch on hits,
+    /// which cannot be predicted.
     #[inline]
     pub fn iter(self, count: usize) -> impl Iterator<Item = usize> {
         let mut bits = self.0;
@@ -118,12 +118,12 @@ pub struct Leaf<'a> {
     antimatter: Option<&'a [u64]>,
     begins: Option<&'a [u64]>,
     ends: Option<&'a [u64]>,
-    /// What follows in the page.
+    /// The rest of the page.
     pub(in crate::disk) behind: &'a [u8],
 }
 
 impl<'a> Leaf<'a> {
-    /// Reads a leaf; `None` when its parts do not fit.
+    /// Parses a leaf; `None` if its parts do not fit.
     #[inline(always)]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
@@ -165,7 +165,7 @@ impl<'a> Leaf<'a> {
         self.antimatter.is_some_and(|bits| bits[index / 64] >> (index % 64) & 1 == 1)
     }
 
-    /// Begin and end sequence numbers, where the component keeps them.
+    /// Begin and end sequence numbers, if the component keeps them.
     #[inline]
     pub fn life(&self, index: usize) -> Option<(u64, u64)> {
         Some((self.begins?[index], self.ends?[index]))
@@ -193,14 +193,14 @@ impl<'a> Leaf<'a> {
         }
     }
 
-    /// Brings what is looked at of an entry near the processor.
+    /// Prefetches the parts of an entry that a search reads.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         self.x0.prefetch(index);
     }
 
-    /// Marks the entries that may intersect the window: all that do, and some whose bound
-    /// shares its upper bits with the window's. `None` when there is surely none.
+    /// Marks the entries that may intersect the window: all that do, and some whose bound shares
+    /// its upper bits with the window's. `None` if there is surely none.
     #[inline]
     pub fn mark_window(&self, window: &WindowBits, hits: &mut Hits) -> Option<Marked> {
         let hits = hits.bytes(self.count);
@@ -221,8 +221,8 @@ impl<'a> Leaf<'a> {
         Some(Marked { x, y })
     }
 
-    /// Whether a marked entry intersects the window. A point whose upper bits lie strictly
-    /// between those of the window's sides does, without a look at its lower bits.
+    /// Whether a marked entry intersects the window. A point whose upper bits lie strictly between
+    /// those of the window's sides does; its lower bits need not be read.
     #[inline]
     pub fn meets(&self, index: usize, marked: &Marked, window: &WindowBits) -> bool {
         (marked.x.has_inside(self.x0.upper()[index]) && marked.y.has_inside(self.y0.upper()[index]))
@@ -256,8 +256,8 @@ pub struct Marks {
     pub marked: Marked,
 }
 
-/// How the entries of a leaf were marked: points by ranges of the upper bits of their
-/// coordinates, rectangles by those of all four sides, for which ranges with nothing inside stand here.
+/// How the entries of a leaf were marked: points by ranges of the upper bits of their coordinates,
+/// rectangles by those of all four sides. For rectangles the ranges here are empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marked {
     x: UpperRange,
@@ -275,7 +275,7 @@ pub struct WindowBits {
 }
 
 impl WindowBits {
-    /// Prepares a window; it must not be empty and have no NaN.
+    /// Prepares a window. It must not be empty or have a NaN.
     pub fn new(window: &Rect) -> Self {
         Self {
             x0: ordered_bits(window.x0),
@@ -299,7 +299,7 @@ pub struct Inner<'a> {
 }
 
 impl<'a> Inner<'a> {
-    /// Reads an inner page; `None` when its parts do not fit.
+    /// Parses an inner page; `None` if its parts do not fit.
     #[inline(always)]
     pub fn parse(page: &'a Page) -> Option<Self> {
         let count = page.count();
@@ -329,7 +329,7 @@ impl<'a> Inner<'a> {
     }
 }
 
-/// Verifies the structure of any page that an R-tree has (I2 of the module `disk`).
+/// Verifies the structure of an R-tree page of any kind (I2 of the module `disk`).
 pub fn validate(page: &Page) -> Result<(), String> {
     let fail = |reason: &str| Err(reason.to_owned());
     match page.kind() {
@@ -339,7 +339,7 @@ pub fn validate(page: &Page) -> Result<(), String> {
             }
             match Leaf::parse(page) {
                 None => fail("the parts of the leaf do not fit"),
-                Some(leaf) if !leaf.is_valid() => fail("the entries of the leaf do not make sense"),
+                Some(leaf) if !leaf.is_valid() => fail("the entries of the leaf are not valid"),
                 Some(_) => Ok(()),
             }
         }
@@ -368,7 +368,7 @@ mod tests {
             prop_assert_eq!(hits.iter(below).collect::<Vec<_>>(), wanted(below));
             let bits = hits.bits(flags.len());
             prop_assert_eq!(bits.is_empty(), wanted(flags.len()).is_empty());
-            // What was marked in a longer page says nothing about a shorter one.
+            // Marks of a longer page are meaningless for a shorter one.
             prop_assert_eq!(bits.iter(below).collect::<Vec<_>>(), wanted(below));
         }
     }

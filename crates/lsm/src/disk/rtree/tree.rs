@@ -1,4 +1,4 @@
-//! The R-tree as a tree of boxes: children are found by their boxes.
+//! Window search in the R-tree: selects children by their boxes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// A page of the tree.
 pub type Node<'a> = spatial::Node<'a, Inner<'a>>;
 
-/// Goes over the entries of a component in Hilbert order.
+/// Iterates over the entries of a component in Hilbert order.
 pub type RTreeCursor = TreeCursor<RTreeComponent>;
 
 impl RTreeComponent {
@@ -30,7 +30,7 @@ impl RTreeComponent {
         self.file().page(pointer, validate, guard)
     }
 
-    /// What a page holds.
+    /// The content of a page.
     #[inline(always)]
     pub fn node<'a>(&self, page: &'a Page, pointer: PagePointer) -> Result<Node<'a>> {
         match page.kind() {

@@ -1,9 +1,9 @@
-//! Building leaves, and where to cut pages.
+//! Builds leaves, and decides where to cut pages.
 //!
-//! A page that is full is cut where the curve leaves the largest cell, no earlier than half
-//! way; what is behind the cut begins the next page. So pages are whole cells or runs of equal
-//! ones, whose boxes hardly overlap: a window of 10 hits among 1 M clustered points meets 2 leaves
-//! where it met 3 of pages that were always filled.
+//! A full page is cut where the curve leaves the largest cell, but not in its first half. The part
+//! behind the cut begins the next page. Pages are therefore whole cells or runs of equal ones, and
+//! their boxes hardly overlap. A window of 10 hits among 1 M clustered points meets 2 leaves; with
+//! pages that are always filled it met 3.
 
 use terrane_space::{Rect, ordered_bits};
 
@@ -12,8 +12,8 @@ use crate::disk::component::Statistics;
 use crate::disk::keys::{KeysBuilder, width_in_rows};
 use crate::disk::rtree::{HAS_ANTIMATTER, HAS_SEQUENCES, POINTS_MAX, RECTANGLES, RECTANGLES_MAX};
 
-/// For each entry of a page in the making, the order of the smallest cell of the curve that holds
-/// both it and the entry before it: the larger the cell, the farther apart they may lie.
+/// For each entry of an unfinished page, the order of the smallest curve cell that holds both it
+/// and the entry before it. The larger the cell, the farther apart they may lie.
 #[derive(Debug, Default)]
 pub struct Borders(Vec<u8>);
 
@@ -28,15 +28,15 @@ impl Borders {
         self.0.push(border);
     }
 
-    /// Removes the first `count` borders and returns the first of all.
+    /// Removes the first `count` borders and returns the very first.
     pub fn take(&mut self, count: usize) -> u8 {
         let first = self.0.first().copied().unwrap_or(0);
         self.0.drain(..count);
         first
     }
 
-    /// Where to cut a full page, so that the entry of border `next` begins another if none of
-    /// the latter half is a better place. Of equal places the last is taken.
+    /// Where to cut a full page. `next` is the border of the entry behind it, where the page is cut
+    /// if the second half has no better place. Of equal places the last is taken.
     pub fn cut(&self, next: u8) -> usize {
         let count = self.0.len();
         let (mut place, mut order) = (count, next);
@@ -54,7 +54,7 @@ pub fn enclosing(rects: &[Rect]) -> Rect {
     rects.iter().fold(Rect::EMPTY, |all, rect| all.union(rect))
 }
 
-/// A leaf that is being filled.
+/// A leaf under construction.
 #[derive(Debug)]
 pub struct LeafBuilder {
     points: bool,
@@ -68,11 +68,11 @@ pub struct LeafBuilder {
     antimatter: Vec<bool>,
     begins: Vec<u64>,
     ends: Vec<u64>,
-    /// Of all leaves so far.
+    /// Bounds of all leaves so far.
     pub statistics: Statistics,
 }
 
-/// What the payload of a leaf does not tell.
+/// The properties of a leaf that are not in its payload.
 #[derive(Debug)]
 pub struct TakenLeaf {
     /// Flags of the page.
@@ -84,7 +84,8 @@ pub struct TakenLeaf {
 }
 
 impl LeafBuilder {
-    /// A leaf of points or of rectangles; with `has_sequences`, entries keep their begin and end numbers.
+    /// A leaf of points or of rectangles. With `has_sequences`, entries keep their begin and end
+    /// numbers.
     pub fn new(points: bool, has_sequences: bool) -> Self {
         Self {
             points,
@@ -106,8 +107,8 @@ impl LeafBuilder {
         self.keys.len()
     }
 
-    /// How many of the entries are to be taken for a page before one at `position` is added; none while there
-    /// is room. Leaves of long keys are closed early, so that a page stays about a page.
+    /// How many entries to take for a page before one at `position` is added; `None` while there is
+    /// room. Leaves of long keys are closed early, so that a page keeps about its usual size.
     pub fn cut_before(&self, position: u64) -> Option<usize> {
         let count = self.len();
         let is_full = count == if self.points { POINTS_MAX } else { RECTANGLES_MAX }
@@ -141,7 +142,7 @@ impl LeafBuilder {
     pub fn take(&mut self, count: usize, payload: &mut Vec<u8>) -> TakenLeaf {
         let mut flags = if self.points { 0 } else { RECTANGLES };
         payload.clear();
-        // What a search needs of every leaf stands in front; most entries are never looked at.
+        // The parts that a search reads in every leaf lie in front. It never reads most entries.
         let keys = self.keys.take(count);
         payload.extend_from_slice(bytemuck::bytes_of(&keys.head));
         let columns = &mut self.corners[..if self.points { 2 } else { 4 }];

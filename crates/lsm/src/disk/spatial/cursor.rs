@@ -1,4 +1,4 @@
-//! Going over the entries of a component in the order of their positions, as merges do.
+//! Iterates over the entries of a component in the order of their positions, for merges.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::Result;
 use crate::disk::page::{Page, PagePointer};
 use crate::disk::rtree::{Entry, Leaf};
 
-/// A place in a component; pages it reads do not displace others in the cache.
+/// A place in a component. Pages that it reads do not displace others in the cache.
 #[derive(Debug)]
 pub struct TreeCursor<T: SpatialTree> {
     component: Arc<T>,
     order: T::Order,
-    /// Pages still to be visited, the next one last.
+    /// Pages to visit, the next one last.
     pending: Vec<PagePointer>,
     leaf: Option<(Page, usize)>,
     position: u64,
@@ -59,24 +59,24 @@ impl<T: SpatialTree> TreeCursor<T> {
         }
     }
 
-    /// The entry here; `None` behind the last one.
+    /// The current entry; `None` behind the last one.
     pub fn entry(&self) -> Option<Entry<'_>> {
         let (page, index) = self.leaf.as_ref()?;
         Some(Leaf::parse(page)?.get(*index))
     }
 
-    /// Begin and end number of the entry here, where the component keeps them.
+    /// Begin and end number of the current entry, if the component keeps them.
     pub fn life(&self) -> Option<(u64, u64)> {
         let (page, index) = self.leaf.as_ref()?;
         Leaf::parse(page)?.life(*index)
     }
 
-    /// Position of the entry here.
+    /// Position of the current entry.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes one entry on.
+    /// Moves on by one entry.
     pub fn advance(&mut self) -> Result<()> {
         let Some((page, index)) = &mut self.leaf else { return Ok(()) };
         *index += 1;

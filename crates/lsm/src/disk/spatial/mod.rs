@@ -1,5 +1,5 @@
-//! What the trees of boxes have in common: leaves of an R-tree's layout, how they are built, searched and gone over.
-//! Only the inner pages differ, which tell where to look.
+//! Common parts of the trees of boxes: leaves in an R-tree's layout, and how to build, search and
+//! iterate over them. Only the inner pages differ, which guide a search.
 
 pub(super) mod build;
 mod cursor;
@@ -30,14 +30,14 @@ pub enum Node<'a, I> {
     Leaf(Leaf<'a>),
 }
 
-/// A window, prepared for what trees ask of it.
+/// A window, prepared for all kinds of trees.
 #[derive(Debug)]
 pub struct WindowQuery {
     /// The window.
     pub rect: Rect,
-    /// Its sides as leaves and boxes are compared with them.
+    /// Its sides, in the forms for comparisons with leaves and boxes.
     pub bits: WindowBits,
-    /// Its places on a curve; of curve-keyed trees.
+    /// Its positions on a curve; for curve-keyed trees.
     pub probe: Option<Probe>,
 }
 
@@ -45,33 +45,33 @@ pub struct WindowQuery {
 pub trait SpatialTree: Debug {
     /// An inner page.
     type Inner<'a>;
-    /// Tells which entries of a leaf stand for their objects.
+    /// The rule for which entries of a leaf represent their objects.
     type Filter<'a>;
-    /// What positions of entries follow from, besides the component.
+    /// The data, besides the component, from which positions of entries are computed.
     type Order: Copy + Debug;
 
-    /// The file underneath.
+    /// The underlying file.
     fn file(&self) -> &Arc<ComponentFile>;
 
     /// Checks the structure of a page that enters memory.
     fn validate(page: &Page) -> std::result::Result<(), String>;
 
-    /// What a page holds.
+    /// The content of a page.
     fn node<'a>(&self, page: &'a Page, pointer: PagePointer) -> Result<Node<'a, Self::Inner<'a>>>;
 
     /// The children of an inner page, in order.
     fn children<'i>(inner: &'i Self::Inner<'_>) -> &'i [PagePointer];
 
-    /// Adds to a query what this tree asks for.
+    /// Adds the parts that this tree needs to a query.
     fn prepare(&self, query: &mut WindowQuery);
 
-    /// Hands over the children that may have entries in the window.
+    /// Passes the children that may have entries in the window to `child`.
     fn mark(&self, inner: &Self::Inner<'_>, query: &WindowQuery, child: impl FnMut(PagePointer));
 
-    /// What decides in a leaf which entries stand for their objects.
+    /// The rule for which entries of a leaf represent their objects.
     fn filter<'a>(&self, leaf: &Leaf<'a>, query: &WindowQuery) -> Self::Filter<'a>;
 
-    /// Whether an entry in the window is the one that stands for its object.
+    /// Whether an entry in the window represents its object.
     fn reports(&self, filter: &Self::Filter<'_>, leaf: &Leaf<'_>, index: usize, query: &WindowQuery) -> bool;
 
     /// The position of an entry.
@@ -89,8 +89,8 @@ pub trait SpatialTree: Debug {
     }
 }
 
-/// Pages are written after those below them. Whoever goes down relies on it to come to an end, whatever a
-/// page says.
+/// Pages are written after those below them. A descent relies on this to end, whatever a page
+/// contains.
 #[cold]
 fn not_below(component: &impl SpatialTree, pointer: PagePointer) -> Error {
     component.file().damaged(pointer, "a child lies behind its parent")

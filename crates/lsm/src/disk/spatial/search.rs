@@ -1,5 +1,6 @@
-//! Window search, leaf by leaf, over several components at once: all are gone down to the parents of the leaves before the
-//! first leaf is looked at, so that these are on their way from memory together.
+//! Window search, leaf by leaf, over several components at once. It descends to the parents of the
+//! leaves in all components before it reads the first leaf, so that the leaves are fetched from
+//! memory in parallel.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,17 +16,18 @@ use crate::disk::page::{PageKind, PagePointer};
 use crate::disk::rtree::{Leaf, Marks, WindowBits};
 use crate::disk::slot::ReadGuard;
 
-/// Most pages that are brought near the processor before they are visited.
+/// Most pages that are prefetched before they are visited.
 const AHEAD_MAX: usize = 24;
 
-/// Pages that a search has room for from the start.
+/// Initial capacity for pages of a search.
 const PENDING: usize = 32;
 
-/// Most pages of which a thread keeps the room when a search ends.
+/// Largest capacity for pages that a thread keeps when a search ends.
 const SPARE_MAX: usize = 256;
 
 thread_local! {
-    /// Room that a search has left for the next one of its thread: to ask for it anew takes a good part of a small search.
+    /// Buffers of the last search, kept for the next one of the thread: allocating them again would
+    /// take a good part of a small search.
     static SPARE: Cell<Vec<Pending>> = const { Cell::new(Vec::new()) };
 }
 
@@ -33,9 +35,9 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     pointer: PagePointer,
-    /// Of the component.
+    /// The component's number.
     number: u32,
-    /// Whether it is a leaf whose entries were marked ahead.
+    /// Whether it is a leaf whose entries are marked already.
     is_marked: bool,
     marks: Marks,
 }
@@ -47,8 +49,8 @@ impl Pending {
     }
 }
 
-/// A search for the entries of any number of components that intersect a window; it goes on
-/// page by page, so that a caller can stop after any of them.
+/// A search for the entries of any number of components that intersect a window. It continues page
+/// by page, so a caller can stop after any of them.
 #[derive(Debug)]
 pub struct WindowSearch {
     query: WindowQuery,
@@ -60,18 +62,17 @@ pub struct WindowSearch {
 }
 
 impl WindowSearch {
-    /// A search in nothing yet. The window must have no NaN.
+    /// A search without components. The window must have no NaN.
     pub fn new(window: &Rect, snapshot: u64) -> Self {
-        // A thread that ends has no spare room any more.
+        // A thread that ends has no spare buffers any more.
         let mut pending = SPARE.try_with(Cell::take).unwrap_or_default();
         pending.reserve(PENDING);
         let query = WindowQuery { rect: *window, bits: WindowBits::new(window), probe: None };
         Self { query, snapshot, pending, pages: 0 }
     }
 
-    /// Adds a component, which is to be searched before those that were added earlier; false if its
-    /// bounds do not meet the window. Goes down to the parents of the first leaves, as far as
-    /// pages in memory lead.
+    /// Adds a component, which is searched before those added earlier; false if its bounds do not
+    /// meet the window. Descends to the parents of the first leaves, as far as pages are in memory.
     pub fn add<T: SpatialTree>(&mut self, number: u32, component: &T, guard: &ReadGuard) -> Result<bool> {
         let meta = component.file().meta();
         let Some(root) = meta.root else { return Ok(false) };
@@ -94,21 +95,21 @@ impl WindowSearch {
             self.expand(component, &inner, pointer, number)?;
             level = page.level();
             if level == 1 {
-                // They come while the next component is looked into.
+                // They are fetched while the next component is examined.
                 self.fetch(others, component.file(), guard);
             }
         }
         Ok(true)
     }
 
-    /// Number of the component that the next page belongs to; none at the end.
+    /// Number of the component of the next page; `None` at the end.
     #[inline]
     pub fn next_component(&self) -> Option<u32> {
         self.pending.last().map(|page| page.number)
     }
 
-    /// Brings the pages from a place on near the processor, those that are visited next: to wait for the memory of
-    /// several takes as long as to wait for one.
+    /// Prefetches the pages from an index on, which are visited next. Waiting for the memory of
+    /// several pages takes as long as for one.
     #[inline]
     fn fetch(&self, from: usize, file: &ComponentFile, guard: &ReadGuard) {
         for next in self.pending[from..].iter().rev().take(AHEAD_MAX) {
@@ -118,8 +119,8 @@ impl WindowSearch {
         }
     }
 
-    /// Marks the entries of the next leaves that may match, and brings near the processor what is to be looked at of
-    /// them.
+    /// Marks the entries of the next leaves that may match, and prefetches the parts that are read
+    /// of them.
     #[inline(never)]
     pub fn look_ahead<'c>(&mut self, file: impl Fn(u32) -> Option<&'c ComponentFile>, guard: &ReadGuard) {
         let Self { pending, query, .. } = self;
@@ -127,7 +128,7 @@ impl WindowSearch {
         let first = pending.len().saturating_sub(AHEAD_MAX);
         for next in pending[first..].iter_mut().rev().filter(|next| !next.is_marked) {
             let Some(page) = page(next).filter(|page| page.kind() == PageKind::RTreeLeaf) else { continue };
-            // What is wrong with a page is told by the visit.
+            // The visit reports a damaged page.
             let Some(leaf) = Leaf::parse(&page) else { continue };
             page.touch();
             let marks = leaf.marks(&query.bits);
@@ -136,8 +137,8 @@ impl WindowSearch {
         }
     }
 
-    /// Notes the children of the inner page at `pointer` that may have matching entries. A search of several components
-    /// looks into more inner pages than leaves, so all of it goes into its callers.
+    /// Adds the children of the inner page at `pointer` that may have matching entries. A search of
+    /// several components examines more inner pages than leaves, so this function is inlined.
     #[inline(always)]
     fn expand<T: SpatialTree>(
         &mut self,
@@ -154,8 +155,8 @@ impl WindowSearch {
         if descends { Ok(()) } else { Err(not_below(component, pointer)) }
     }
 
-    /// Visits the next page, which is one of `component`, and the matching entries there,
-    /// anti-matter included. Breaks when the visitor does.
+    /// Visits the next page, which belongs to `component`, and its matching entries, including
+    /// anti-matter. Breaks when the visitor does.
     #[inline]
     pub fn step<T: SpatialTree>(
         &mut self,
@@ -205,14 +206,15 @@ impl Drop for WindowSearch {
         let mut pending = mem::take(&mut self.pending);
         if pending.capacity() <= SPARE_MAX {
             pending.clear();
-            // Nobody needs it where the thread ends.
+            // At the end of the thread they are not needed.
             let _ = SPARE.try_with(|spare| spare.set(pending));
         }
     }
 }
 
-/// About which part of a component's entries lies in leaves that may meet a window, from 0 to 1, as if all pages of a
-/// level had as many entries. Looks at no more than so many inner pages; what it did not look into counts as a whole.
+/// The approximate share of a component's entries in leaves that may meet a window, from 0 to 1. It
+/// assumes that all pages of a level have the same number of entries. Reads at most `pages_max`
+/// inner pages; unread ones count in full.
 pub fn part_meeting<T: SpatialTree>(component: &T, window: &Rect, pages_max: usize) -> Result<f64> {
     let meta = component.file().meta();
     let Some(root) = meta.root.filter(|_| meta.statistics.rect().intersects(window)) else { return Ok(0.0) };

@@ -1,9 +1,9 @@
-//! The memory component of keys and values: an ordered tree of keys, each with its
-//! versions from the newest to the oldest.
+//! The memory component of keys and values: an ordered tree of keys, each with its versions from
+//! the newest to the oldest.
 //!
-//! Keys are memcomparable. The first eight bytes, as a big-endian number, are the head by
-//! which inner nodes are searched; leaves are searched by a few bits of the key's hash, as many
-//! keys may begin alike. Keys of up to eight bytes are held in the node.
+//! Keys are memcomparable. The first eight bytes, as a big-endian number, are the head by which
+//! inner nodes are searched. Leaves are searched by a few bits of the key's hash, as many keys may
+//! have the same beginning. Keys of up to eight bytes are stored in the node.
 
 mod range;
 mod version;
@@ -27,10 +27,10 @@ pub struct KeyValue<'a> {
     pub value: &'a [u8],
 }
 
-/// Keys to values, with versions; see the module [`super`] for what readers may rely on.
+/// Keys to values, with versions. The module [`super`] documents the guarantees for readers.
 ///
-/// Both `put` and `delete` end the version before them. A key's sequence numbers do not
-/// fall; of two equal ones the later call wins.
+/// Both `put` and `delete` end the previous version. The sequence numbers of a key never decrease;
+/// of two equal ones the later call wins.
 pub struct MemoryBTree {
     tree: Tree<Newest>,
     counters: Counters,
@@ -40,7 +40,7 @@ impl MemoryBTree {
     /// A component without entries.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no memory.
+    /// [`Error::Full`] if there is no memory.
     pub fn new() -> Result<Self> {
         Self::with_shape(Shape::SHORT_LEAVES)
     }
@@ -48,7 +48,7 @@ impl MemoryBTree {
     /// A component with nodes of given sizes.
     ///
     /// # Errors
-    /// As [`MemoryBTree::new`].
+    /// As for [`MemoryBTree::new`].
     pub fn with_shape(shape: Shape) -> Result<Self> {
         Ok(Self { tree: Tree::new(shape)?, counters: Counters::new() })
     }
@@ -56,16 +56,16 @@ impl MemoryBTree {
     /// Sets a key's value from `sequence` on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a sealed component, a key or value too long, or a sequence
+    /// [`Error::Invalid`] for a sealed component, a key or value that is too long, or a sequence
     /// number below the key's newest; [`Error::Full`] without memory. Nothing changes then.
     pub fn put(&self, key: &[u8], value: &[u8], sequence: u64) -> Result<()> {
         self.change(key, sequence, Kind::Put, value)
     }
 
-    /// Deletes a key from `sequence` on: records anti-matter, whether the key is here or not.
+    /// Deletes a key from `sequence` on: adds anti-matter, whether the key is here or not.
     ///
     /// # Errors
-    /// As [`MemoryBTree::put`].
+    /// As for [`MemoryBTree::put`].
     pub fn delete(&self, key: &[u8], sequence: u64) -> Result<()> {
         self.change(key, sequence, Kind::AntiMatter, &[])
     }
@@ -91,19 +91,19 @@ impl MemoryBTree {
         Ok(())
     }
 
-    /// The newest version of a key that the snapshot sees, which may be anti-matter.
+    /// The newest version of a key that the snapshot sees; may be anti-matter.
     pub fn get(&self, key: &[u8], snapshot: u64) -> Option<Version<'_>> {
         let cell = self.tree.leaf(order(key)).find(key)?;
         Newest::versions(cell).find(|version| version.begin <= snapshot)
     }
 
-    /// The newest version of a key, which may be anti-matter.
+    /// The newest version of a key; may be anti-matter.
     pub fn get_newest(&self, key: &[u8]) -> Option<Version<'_>> {
         self.get(key, SEQUENCE_MAX)
     }
 
-    /// The keys of a range in ascending order, each with the newest version that the
-    /// snapshot sees, which may be anti-matter; keys without one are left out.
+    /// The keys of a range in ascending order, each with the newest version that the snapshot sees;
+    /// may be anti-matter. Keys without a visible version are left out.
     pub fn range<'a, 'k>(&'a self, range: KeyRange<'k>, snapshot: u64) -> Range<'a, 'k> {
         Range::new(&self.tree, range, snapshot)
     }
@@ -210,8 +210,8 @@ fn versioned<'a>(key: &'a [u8], version: Version<'a>) -> Versioned<KeyValue<'a>>
     }
 }
 
-/// A key's place: padding the head with zeros keeps the order, and equal heads are told
-/// apart by the whole key.
+/// A key's place. Padding the head with zeros keeps the order, and equal heads are compared by the
+/// whole key.
 fn order(key: &[u8]) -> Order<'_> {
     let mut head = [0; 8];
     let length = key.len().min(8);

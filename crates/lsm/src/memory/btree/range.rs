@@ -40,8 +40,8 @@ impl<'k> KeyRange<'k> {
     }
 }
 
-/// Keys of a range in ascending order, with the versions that a snapshot sees. It may
-/// live as long as the component; what is inserted meanwhile does not disturb it.
+/// Keys of a range in ascending order, with the versions that a snapshot sees. It may live as long
+/// as the component; concurrent inserts do not disturb it.
 pub struct Range<'a, 'k> {
     range: KeyRange<'k>,
     snapshot: u64,

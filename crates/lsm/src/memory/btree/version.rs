@@ -25,12 +25,12 @@ pub struct Version<'a> {
     pub value: &'a [u8],
 }
 
-/// A version in the arena; made by [`VersionHead::place`] only.
+/// A version in the arena, created only by [`VersionHead::place`].
 #[derive(Clone, Copy)]
 pub(in crate::memory) struct VersionPointer(NonNull<VersionHead>);
 
-/// Head of a version; the value's bytes follow it in memory. It is written before its
-/// pointer is published and never after: what a slot stands for.
+/// Head of a version; the value's bytes follow it in memory. A slot points to it. It is written
+/// before its pointer is published and never changes afterwards.
 pub(in crate::memory) struct VersionHead(Slots<Head, 1>);
 
 #[derive(Clone, Copy)]
@@ -43,8 +43,7 @@ struct Head {
 }
 
 impl VersionHead {
-    /// Copies a version into the arena, in front of the ones it replaces, which are in the
-    /// same arena.
+    /// Copies a version into the arena, linked to the versions that it replaces in the same arena.
     pub(super) fn place(
         arena: &mut Arena,
         older: Option<VersionPointer>,
@@ -81,8 +80,8 @@ impl Newest {
         Versions { next: cell.columns().0[cell.slot()].load(Ordering::Acquire), end: SEQUENCE_MAX, arena: PhantomData }
     }
 
-    /// Publishes a version of an entry's key. `_latch` is the arena that holds it, and
-    /// proves that the caller is the only writer.
+    /// Publishes a version of an entry's key. `_latch` is the arena that holds it, and proves that
+    /// the caller is the only writer.
     pub(super) fn publish(_latch: &Arena, cell: Cell<'_, Self>, version: VersionPointer) {
         cell.columns().0[cell.slot()].store(version.0.as_ptr(), Ordering::Release);
     }
@@ -117,7 +116,7 @@ impl Columns for Newest {
 #[derive(Clone)]
 pub(super) struct Versions<'a> {
     next: *const VersionHead,
-    /// Where the next version ends: where the one visited before it began.
+    /// End of the next version: the beginning of the one visited before it.
     end: u64,
     arena: PhantomData<&'a Arena>,
 }

@@ -9,7 +9,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 pub(super) struct Spatial<const N: usize> {
     coordinates: [Slots<f64, BLOCK_SLOTS>; N],
     begins: Slots<u64, BLOCK_SLOTS>,
-    /// The one word of an entry that changes, once.
+    /// The only word of an entry that changes, and it changes once.
     ends: [AtomicU64; BLOCK_SLOTS],
 }
 
@@ -22,7 +22,7 @@ pub(super) struct SpatialItem {
 }
 
 impl<const N: usize> Spatial<N> {
-    /// Index of the columns with the high sides; for points the low and high sides are one.
+    /// Index of the columns with the high sides; for points, low and high sides are the same.
     const HIGH: usize = N - 2;
 
     /// An entry's rectangle.

@@ -1,10 +1,10 @@
 //! The spatial memory component: a Hilbert R-tree.
 //!
-//! Entries are ordered by Hilbert position, then primary key, then sequence number, as
-//! in a B+-tree; inner nodes keep the minimum bounding rectangle of each child, as in an
-//! R-tree. Hence it drains in the order in which disk components are built. The caller
-//! computes the positions. (Kamel and Faloutsos, "Hilbert R-tree", VLDB 1994, with the
-//! nodes of the tree under both memory components in place of deferred splitting.)
+//! Entries are ordered by Hilbert position, then primary key, then sequence number, as in a
+//! B+-tree. Inner nodes keep the minimum bounding rectangle of each child, as in an R-tree. The
+//! tree therefore drains in the order in which disk components are built. The caller computes the
+//! positions. (Kamel and Faloutsos, "Hilbert R-tree", VLDB 1994; the nodes of the tree under both
+//! memory components replace deferred splitting.)
 
 mod columns;
 mod nearest;
@@ -23,18 +23,18 @@ use columns::{Spatial, SpatialItem};
 use std::ops::ControlFlow;
 use terrane_space::Rect;
 
-/// A rectangle, or a point as one of area zero, with its place and primary key.
+/// A rectangle, or a point as one of area zero, with its position and primary key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpatialEntry<'a> {
     /// Hilbert position; entries are ordered by it first.
     pub position: u64,
     /// Bounding rectangle.
     pub rect: Rect,
-    /// Primary key, memcomparable, at most 1 KiB; up to 8 bytes are held in the node.
+    /// Primary key, memcomparable, at most 1 KiB; up to 8 bytes are stored in the node.
     pub key: &'a [u8],
 }
 
-/// What a tree stores.
+/// The kind of objects in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shapes {
     /// Points only: rectangles of area zero, at half the coordinates.
@@ -43,7 +43,7 @@ pub enum Shapes {
     Rects,
 }
 
-/// A Hilbert R-tree; see the module [`super`] for what readers may rely on.
+/// A Hilbert R-tree. The module [`super`] documents the guarantees for readers.
 pub struct MemoryRTree {
     kinds: Kinds,
     /// Which of an object's entries searches report.
@@ -56,7 +56,7 @@ enum Kinds {
     Rects(Tree<Spatial<4>>),
 }
 
-/// Calls the same code for either kind of tree.
+/// Runs the same code for either kind of tree.
 macro_rules! either {
     ($self:ident, $tree:ident => $body:expr) => {
         match &$self.kinds {
@@ -70,16 +70,16 @@ impl MemoryRTree {
     /// A component without entries.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no memory.
+    /// [`Error::Full`] if there is no memory.
     pub fn new(shapes: Shapes) -> Result<Self> {
         Self::with_shape(shapes, Shape::LARGE)
     }
 
-    /// A component whose objects may have several entries, at different positions, with the same rectangle.
-    /// Searches report one of them.
+    /// A component whose objects may have several entries, at different positions, with the same
+    /// rectangle. Searches report one of them.
     ///
     /// # Errors
-    /// As [`MemoryRTree::new`].
+    /// As for [`MemoryRTree::new`].
     pub fn with_representative(shapes: Shapes, representative: Representative) -> Result<Self> {
         Ok(Self { representative, ..Self::new(shapes)? })
     }
@@ -87,7 +87,7 @@ impl MemoryRTree {
     /// A component with nodes of given sizes.
     ///
     /// # Errors
-    /// As [`MemoryRTree::new`].
+    /// As for [`MemoryRTree::new`].
     pub fn with_shape(shapes: Shapes, shape: Shape) -> Result<Self> {
         let kinds = match shapes {
             Shapes::Points => Kinds::Points(Tree::new(shape)?),
@@ -99,19 +99,19 @@ impl MemoryRTree {
     /// Adds an entry that snapshots from `sequence` on see.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a sealed component, a key too long, a rectangle that is
-    /// empty or NaN, or one that is not a point in a tree of points; [`Error::Full`]
-    /// without memory. Nothing changes then.
+    /// [`Error::Invalid`] for a sealed component, a key that is too long, a rectangle that is empty
+    /// or NaN, or one that is not a point in a tree of points; [`Error::Full`] without memory.
+    /// Nothing changes then.
     pub fn insert(&self, position: u64, rect: Rect, key: &[u8], sequence: u64) -> Result<()> {
         self.change(position, rect, key, sequence, Kind::Put)
     }
 
-    /// Adds anti-matter for an entry, and ends the live entry with this position and key
-    /// if there is one. The rectangle is the deleted entry's, so that whatever finds the
-    /// entry in an older component finds the anti-matter too.
+    /// Adds anti-matter for an entry, and ends the live entry with this position and key if there
+    /// is one. The rectangle is the deleted entry's, so that a search that finds the entry in an
+    /// older component finds the anti-matter too.
     ///
     /// # Errors
-    /// As [`MemoryRTree::insert`].
+    /// As for [`MemoryRTree::insert`].
     pub fn delete(&self, position: u64, rect: Rect, key: &[u8], sequence: u64) -> Result<()> {
         self.change(position, rect, key, sequence, Kind::AntiMatter)
     }
@@ -124,7 +124,7 @@ impl MemoryRTree {
     fn check_rect(&self, rect: &Rect) -> Result<()> {
         if rect.is_empty() {
             return Err(Error::Invalid(format!(
-                "{rect:?} is empty or not a number; entries without a place are not indexed"
+                "{rect:?} is empty or not a number; entries without a position are not indexed"
             )));
         }
         let is_point = rect.x0 == rect.x1 && rect.y0 == rect.y1;
@@ -136,9 +136,9 @@ impl MemoryRTree {
         }
     }
 
-    /// Visits the entries that the snapshot sees, and anti-matter up to it, whose closed
-    /// rectangle meets the closed window, in no order, until the visitor breaks; of an object of
-    /// several entries, one.
+    /// Visits the visible entries whose closed rectangle meets the closed window, and the
+    /// anti-matter up to the snapshot, in no order, until the visitor breaks. Of an object with
+    /// several entries, it visits one.
     pub fn search<'a>(
         &'a self,
         window: &Rect,
@@ -163,7 +163,7 @@ impl MemoryRTree {
         };
     }
 
-    /// Whether objects have one entry each, as searches node by node need it.
+    /// Whether objects have one entry each, as searches by node require.
     pub fn has_one_each(&self) -> bool {
         self.representative == Representative::Only
     }
@@ -198,8 +198,8 @@ fn change<const N: usize>(
     let item = SpatialItem { rect, begin: sequence, end: SEQUENCE_MAX };
     tree.insert(&mut arena, place, order, kind == Kind::AntiMatter, item)?;
     if kind == Kind::AntiMatter {
-        // After what can fail. The newest entry of the key is the only one that can be
-        // live, as a key is written in the order of its sequence numbers.
+        // Placed after everything that can fail. Only the newest entry of the key can be live, as a
+        // key is written in the order of its sequence numbers.
         let last = tree.descend(&arena, Order { tie: SEQUENCE_MAX, ..order }, Rect::EMPTY);
         let newest = tree.newest(last, position, key, |cell| !cell.is_anti_matter());
         if let Some(cell) = newest.filter(|cell| Spatial::end(*cell) == SEQUENCE_MAX) {
@@ -288,8 +288,8 @@ impl MemoryComponent for MemoryRTree {
         self.delete(entry.position, entry.rect, entry.key, sequence)
     }
 
-    /// In the order of position, then key, then sequence number; entries equal in all
-    /// three in the order in which they were written.
+    /// Ordered by position, then key, then sequence number. Entries equal in all three are in the
+    /// order in which they were written.
     fn drain<'a>(
         &'a self,
         visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> Result<ControlFlow<()>>,

@@ -1,8 +1,8 @@
-//! The tree node by node, for searches that choose their own order.
+//! Access to the tree node by node, for searches with their own order.
 //!
-//! A best-first nearest-neighbour search keeps one queue over the nodes and entries of
-//! all components. It meets what a window query meets as long as it expands every node
-//! it was given at most once, and if no object has several entries.
+//! A best-first nearest-neighbour search keeps one queue over the nodes and entries of all
+//! components. It finds the same entries as a window query if it expands every node at most once
+//! and no object has several entries.
 
 use super::super::Versioned;
 use super::super::tree::{Extent, Inner, Leaf, Node};
@@ -23,7 +23,7 @@ enum Handle<'a> {
 /// A child of an inner node.
 #[derive(Clone, Copy)]
 pub struct Child<'a> {
-    /// Covers every entry below the child; empty where there is none.
+    /// Covers every entry below the child; empty if there is none.
     pub mbr: Rect,
     /// The child itself.
     pub node: NodeHandle<'a>,
@@ -37,7 +37,7 @@ impl NodeHandle<'_> {
 }
 
 impl MemoryRTree {
-    /// The root at this moment; never a leaf.
+    /// The current root; never a leaf.
     pub fn root(&self) -> NodeHandle<'_> {
         NodeHandle(match &self.kinds {
             Kinds::Points(tree) => Handle::Points(Node::Inner(tree.root())),
@@ -58,8 +58,8 @@ impl MemoryRTree {
         }
     }
 
-    /// Visits the entries of a leaf that the snapshot sees, and its anti-matter up to the
-    /// snapshot; an inner node has none.
+    /// Visits the entries of a leaf that the snapshot sees, and its anti-matter up to the snapshot.
+    /// An inner node has none.
     pub fn leaf_entries<'a>(
         &'a self,
         node: NodeHandle<'a>,

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use terrane_space::Rect;
 
 impl<const N: usize> Tree<Spatial<N>> {
-    /// Visits what the snapshot sees and what meets the window, of the entries from a position on.
+    /// Visits the entries from a position on that the snapshot sees and that meet the window.
     pub(super) fn search_window<'a>(
         &'a self,
         window: &Rect,
@@ -28,7 +28,7 @@ fn search_inner<'a, const N: usize>(
     visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let children = inner.children();
-    // All tests before the first descent: without branches they cost far less.
+    // All tests before the first descent: without branches they are far cheaper.
     let mut hits = 0_u32;
     for index in 0..children.len() {
         let mbr = Rect::load(children.extent(index));

@@ -1,4 +1,4 @@
-//! The structure check sees damage, and full leaves are kept where entries ascend.
+//! The structure check detects damage, and ascending entries leave full leaves.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use super::key::Order;
 use super::leaf::Columns;
 use crate::{Error, Result};
 
-/// What a structure check counted.
+/// Counts of a structure check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Inner nodes reachable from the root.
@@ -21,8 +21,8 @@ pub struct CheckReport {
 }
 
 impl<C: Columns> Tree<C> {
-    /// Verifies levels, counts, the order of separators and entries, and that every
-    /// extent covers what is below it. Waits for the latch.
+    /// Verifies levels, counts, the order of separators and entries, and that every extent covers
+    /// its subtree. Waits for the latch.
     ///
     /// # Errors
     /// [`Error::Invalid`] that names the first violation.

@@ -1,15 +1,14 @@
-//! What an inner node knows about a child's entries: a bounding rectangle, or nothing.
+//! The extent of a child in an inner node: a bounding rectangle, or nothing.
 
 use terrane_space::Rect;
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 /// A summary of entries that grows and never shrinks.
 ///
-/// The shared form is widened by one writer and read by many threads without a lock. A
-/// reader may see a widening half done; it needs only the widenings that happened before
-/// the snapshot it reads, and these it sees whole.
+/// One writer widens the shared form while many threads read it without a lock. A reader may see a
+/// half-finished widening. It needs only those before its snapshot, and these it sees whole.
 pub(in crate::memory) trait Extent: Copy + PartialEq + Send + Sync + 'static {
-    /// The form that lives in a node.
+    /// The form inside a node.
     type Shared: Send + Sync + 'static;
     /// The summary of no entry.
     const EMPTY: Self;
@@ -19,7 +18,7 @@ pub(in crate::memory) trait Extent: Copy + PartialEq + Send + Sync + 'static {
     fn share(self) -> Self::Shared;
     /// Reads a shared summary.
     fn load(shared: &Self::Shared) -> Self;
-    /// Replaces a shared summary that no reader looks at yet.
+    /// Replaces a shared summary that no reader accesses yet.
     fn reset(shared: &Self::Shared, value: Self);
     /// Widens a shared summary so that it covers `value`.
     fn widen(shared: &Self::Shared, value: Self);
@@ -35,7 +34,7 @@ impl Extent for () {
     fn widen((): &(), (): ()) {}
 }
 
-/// A rectangle as four coordinates, each its own atomic word.
+/// A rectangle as four coordinates, each an atomic word.
 pub(in crate::memory) struct SharedRect([AtomicU64; 4]);
 
 impl Extent for Rect {

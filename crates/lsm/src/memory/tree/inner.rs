@@ -1,8 +1,8 @@
-//! Inner nodes: children in order, each with the lowest order it covers and an extent.
+//! Inner nodes: children in order, each with its lowest order and an extent.
 //!
-//! A reader loads a node's count with `Acquire` once and looks only at children below it.
-//! Their separators never change; the pointer to a child may be replaced by one to a node
-//! that covers the same interval, and its extent may grow.
+//! A reader loads a node's count once with `Acquire` and accesses only children below it. Their
+//! separators never change. The pointer to a child may be replaced by one to a node that covers the
+//! same interval, and its extent may grow.
 
 use super::extent::Extent;
 use super::key::{Order, StoredOrder, StoredRest};
@@ -32,7 +32,7 @@ impl<C: Columns> Clone for Node<'_, C> {
 
 impl<C: Columns> Copy for Node<'_, C> {}
 
-/// A child of an inner node in the making: it covers the orders from `separator` on.
+/// A child for a new inner node: it covers the orders from `separator` on.
 pub(super) struct Piece<E> {
     pub(super) separator: StoredOrder,
     pub(super) child: NonNull<()>,
@@ -97,7 +97,7 @@ impl<C: Columns> Inner<C> {
     }
 }
 
-/// The published children of a node: that they are published is what the type states.
+/// The published children of a node. The type states that they are published.
 pub(in crate::memory) struct Children<'a, C: Columns> {
     node: &'a Inner<C>,
     len: usize,
@@ -122,7 +122,7 @@ impl<'a, C: Columns> Children<'a, C> {
         self.node.level
     }
 
-    /// Number of children; at least one in a node that can be reached.
+    /// Number of children; at least one in a reachable node.
     pub(in crate::memory) fn len(self) -> usize {
         self.len
     }
@@ -155,7 +155,8 @@ impl<'a, C: Columns> Children<'a, C> {
         // SAFETY: these children are published.
         let (heads, rests) = unsafe { (self.node.heads.published(self.len), self.node.rests.published(self.len)) };
         let mut end = heads.partition_point(|&head| head <= order.head);
-        // Where keys begin alike, many heads can be this one. Mostly it is behind the last of them, as entries ascend.
+        // If keys have the same beginning, many heads can be equal. As entries usually ascend, the
+        // place is mostly behind the last of them.
         let is_above = |rest: &StoredRest| rest.order(order.head) > order;
         if end > 0 && heads[end - 1] == order.head && is_above(&rests[end - 1]) {
             let first = heads.partition_point(|&head| head < order.head);
@@ -164,7 +165,7 @@ impl<'a, C: Columns> Children<'a, C> {
         end.max(1) - 1
     }
 
-    /// Whether all that a child covers has lower heads than this.
+    /// Whether everything below a child has lower heads than this.
     #[inline]
     pub(in crate::memory) fn is_below(self, index: usize, head: u64) -> bool {
         // SAFETY: these children are published.
@@ -195,7 +196,7 @@ impl<'a, C: Columns> Children<'a, C> {
         (0..self.len).fold(C::Extent::EMPTY, |all, index| all.union(C::Extent::load(self.extent(index))))
     }
 
-    /// Overwrites a child's summary, to prove that the checker sees a wrong one.
+    /// Overwrites a child's summary, to prove that the checker detects a wrong one.
     #[cfg(all(test, not(loom)))]
     pub(in crate::memory) fn corrupt_extent(self, index: usize) {
         C::Extent::reset(self.extent(index), C::Extent::EMPTY);

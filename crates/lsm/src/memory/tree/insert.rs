@@ -1,8 +1,8 @@
 //! Insertion, by the one thread that holds the latch.
 //!
-//! Way down: the extents of the path are widened. Then the entry is appended to its leaf
-//! and published by the leaf's count. A full leaf is made room in first, which changes
-//! no entry, and the way down is taken anew.
+//! On the way down, the extents of the path are widened. The entry is then appended to its leaf and
+//! published by the leaf's count. A full leaf is split first, which changes no entry, and the
+//! descent starts again.
 
 use super::super::arena::Arena;
 use super::Tree;
@@ -23,7 +23,7 @@ pub(in crate::memory) struct Place<'a, C: Columns> {
 }
 
 impl<C: Columns> Tree<C> {
-    /// Goes down to the leaf that covers an order and widens the extents on the way.
+    /// Descends to the leaf that covers an order and widens the extents on the way.
     ///
     /// `_latch` proves that the caller is the only writer.
     pub(in crate::memory) fn descend(&self, _latch: &Arena, order: Order<'_>, extent: C::Extent) -> Place<'_, C> {
@@ -44,7 +44,7 @@ impl<C: Columns> Tree<C> {
     /// Inserts an entry at the place that [`Tree::descend`] found for its order and extent.
     ///
     /// # Errors
-    /// Those of [`KeyWord::store`] and of the arena; then the entry is absent.
+    /// Those of [`KeyWord::store`] and of the arena; the entry is absent then.
     pub(in crate::memory) fn insert<'a>(
         &'a self,
         arena: &mut Arena,
@@ -60,8 +60,8 @@ impl<C: Columns> Tree<C> {
             self.make_room(arena, place, order)?;
             place = self.descend(arena, order, C::extent(&item));
         }
-        // SAFETY: the arena comes out of the latch, so the caller is the only writer, and
-        // it is the one that holds this tree's nodes.
+        // SAFETY: the arena comes out of the latch, so the caller is the only writer, and it is the
+        // one that holds this tree's nodes.
         unsafe { place.leaf.push(arena, &stored, anti_matter, item) }
     }
 }

@@ -8,8 +8,8 @@ use std::ptr::NonNull;
 pub const KEY_LENGTH_MAX: usize = 2048;
 const INLINE: usize = 8;
 
-/// The first bytes of a key as a number: padding them with zeros keeps the order, and keys with equal numbers are told apart
-/// by all of their bytes.
+/// The first bytes of a key as a number. Padding them with zeros keeps the order, and keys with
+/// equal numbers are compared by all of their bytes.
 pub(super) fn prefix_of(key: &[u8]) -> u128 {
     let prefix = key.first_chunk().copied().unwrap_or_else(|| {
         let mut padded = [0; size_of::<u128>()];
@@ -22,7 +22,7 @@ pub(super) fn prefix_of(key: &[u8]) -> u128 {
 /// The place of an entry in a tree: by head, then key bytes, then tie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::memory) struct Order<'a> {
-    /// What is compared first and without touching the key.
+    /// Compared first, without access to the key.
     pub(in crate::memory) head: u64,
     /// The key's bytes.
     pub(in crate::memory) key: &'a [u8],
@@ -30,8 +30,8 @@ pub(in crate::memory) struct Order<'a> {
     pub(in crate::memory) tie: u64,
 }
 
-/// A key's bytes where they are at most eight, otherwise their address in the arena.
-/// The length is stored beside it.
+/// A key's bytes if they are at most eight, otherwise their address in the arena. The length is
+/// stored beside it.
 #[derive(Clone, Copy)]
 pub(in crate::memory) union KeyWord {
     inline: [u8; INLINE],
@@ -94,14 +94,14 @@ pub(in crate::memory) struct StoredRest {
     pub(in crate::memory) print: u16,
 }
 
-/// A few bits of a key's hash, by which a leaf is searched for it: where keys begin alike their heads do not tell them
-/// apart, and their bytes are far away.
+/// A few bits of a key's hash, by which a leaf is searched. If keys have the same beginning, their
+/// heads do not distinguish them, and their bytes are far away.
 pub(super) fn print_of(key: &[u8]) -> u16 {
     xxhash_rust::xxh3::xxh3_64(key) as u16
 }
 
 impl StoredOrder {
-    /// Before every entry.
+    /// The order before every entry.
     pub(in crate::memory) fn lowest() -> Self {
         let rest = StoredRest { key: KeyWord { inline: [0; INLINE] }, tie: 0, length: 0, print: print_of(&[]) };
         Self { head: 0, rest }

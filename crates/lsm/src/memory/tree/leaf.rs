@@ -1,7 +1,7 @@
 //! Leaves: entries in append-only blocks.
 //!
-//! A reader loads a leaf's count with `Acquire` once and looks only at slots below it. A
-//! slot below the count never changes, but for the atomic words of its columns.
+//! A reader loads a leaf's count once with `Acquire` and accesses only slots below it. A slot below
+//! the count never changes, except for the atomic words of its columns.
 
 use super::super::arena::Arena;
 use super::extent::Extent;
@@ -21,9 +21,9 @@ pub(in crate::memory) const LEAF_SLOTS_MAX: usize = BLOCK_SLOTS * LEAF_BLOCKS;
 /// Bit beside a key's length that marks anti-matter.
 const ANTI_MATTER: u16 = 1 << 15;
 
-/// What a kind of tree stores with each key, as columns of a block.
+/// The columns that a kind of tree stores with each key in a block.
 pub(in crate::memory) trait Columns: Sized + Send + Sync + 'static {
-    /// What inner nodes know of a child.
+    /// The extent type of inner nodes.
     type Extent: Extent;
     /// The columns' values of one entry.
     type Item: Copy;
@@ -40,7 +40,7 @@ pub(in crate::memory) trait Columns: Sized + Send + Sync + 'static {
     /// Reads one slot, atomic words as they are now.
     fn item(cell: Cell<'_, Self>) -> Self::Item;
 
-    /// What orders the entries of one key.
+    /// The tie that orders the entries of one key.
     fn tie(cell: Cell<'_, Self>) -> u64;
 
     /// The extent of one entry.
@@ -56,7 +56,7 @@ pub(in crate::memory) struct Block<C> {
     columns: C,
 }
 
-/// The published slots of a block: that they are published is what the type states.
+/// The published slots of a block. The type states that they are published.
 pub(in crate::memory) struct View<'a, C> {
     block: &'a Block<C>,
     len: usize,
@@ -76,7 +76,7 @@ impl<'a, C: Columns> View<'a, C> {
         self.len
     }
 
-    /// The columns, of which [`View::len`] slots are published.
+    /// The columns; [`View::len`] of their slots are published.
     pub(in crate::memory) fn columns(self) -> &'a C {
         &self.block.columns
     }
@@ -100,7 +100,7 @@ impl<'a, C: Columns> View<'a, C> {
     }
 }
 
-/// A published entry: that it is published is what the type states.
+/// A published entry. The type states that it is published.
 pub(in crate::memory) struct Cell<'a, C> {
     block: &'a Block<C>,
     slot: usize,
@@ -132,7 +132,7 @@ impl<'a, C: Columns> Cell<'a, C> {
         &published[self.slot]
     }
 
-    /// What is compared first.
+    /// The head, which is compared first.
     pub(in crate::memory) fn head(self) -> u64 {
         *self.read(&self.block.heads)
     }
@@ -158,7 +158,7 @@ impl<'a, C: Columns> Cell<'a, C> {
         Order { head: self.head(), key: self.key(), tie: C::tie(self) }
     }
 
-    /// The entry's place, with the key left where it is.
+    /// The entry's place, without copying the key.
     pub(in crate::memory) fn stored_order(self) -> StoredOrder {
         let length = self.read(&self.block.lengths) & !ANTI_MATTER;
         StoredOrder {
@@ -202,7 +202,7 @@ impl<C: Columns> Leaf<C> {
     pub(in crate::memory) fn sort_into<'a>(&'a self, cells: &mut Vec<Cell<'a, C>>) {
         cells.clear();
         cells.extend(self.views().flat_map(|view| (0..view.len()).map(move |slot| view.cell(slot))));
-        // Keys are far away: what mostly tells them apart is fetched once.
+        // Keys are far away, so the part that usually distinguishes them is fetched once.
         cells.sort_by_cached_key(|cell| {
             let Order { head, key, tie } = cell.order();
             (head, prefix_of(key), key, tie)

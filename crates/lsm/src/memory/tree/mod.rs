@@ -1,18 +1,18 @@
-//! The tree under both memory components: ordered like a B+-tree, written by one thread
-//! at a time, read by any number without a lock.
+//! The tree under both memory components: ordered like a B+-tree, written by one thread at a time,
+//! read by any number without a lock.
 //!
 //! Invariants:
-//! I1 The children of an inner node cover its interval of orders, each from its
-//!    separator up to the next, for ever: a child is replaced only by a node that covers
-//!    the same interval and holds the same entries.
-//! I2 A published entry stays where it is for the tree's life; a split copies it.
+//! I1 The children of an inner node cover its interval of orders, each from its separator up to the
+//!    next, for ever. A child is replaced only by a node that covers the same interval and holds
+//!    the same entries.
+//! I2 A published entry stays at its address for the tree's life; a split copies it.
 //! I3 Every extent on the current path to an entry covers it before it is published.
 //!
-//! Hence a reader that walks down from any root it loaded, taking each child of a node
-//! once, meets every order in exactly one leaf. Each of its leaves held all the entries
-//! of its interval when the reader loaded it or an ancestor, or later. So it misses no
-//! entry inserted before it started, and meets none twice. Entries of insertions that
-//! overlap it may be met or not: their sequence numbers lie above its snapshot.
+//! A reader walks down from any root it loaded and takes each child of a node once. It therefore
+//! meets every order in exactly one leaf. Each leaf has all entries that its interval had when the
+//! reader loaded it or an ancestor, or later. The reader misses no entry inserted before it
+//! started, and meets none twice. Entries of concurrent insertions may be met or not: their
+//! sequence numbers lie above its snapshot.
 
 mod check;
 mod extent;
@@ -49,7 +49,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Entries of a leaf and children of an inner node at which they split.
+    /// Number of entries of a leaf, and of children of an inner node, at which they split.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `2 <= leaf_slots <= 128` and `4 <= fanout <= 32`.
@@ -72,8 +72,8 @@ impl Shape {
 pub(super) struct Tree<C: Columns> {
     root: AtomicPtr<Inner<C>>,
     shape: Shape,
-    /// The latch of the single writer, around the memory of all nodes. It is dropped, and
-    /// the nodes with it, only when nobody borrows the tree any more.
+    /// The latch of the single writer, around the memory of all nodes. The memory is freed only
+    /// when the tree is not borrowed any more.
     arena: Mutex<Arena>,
     bytes: ArenaBytes,
 }
@@ -82,7 +82,7 @@ impl<C: Columns> Tree<C> {
     /// A tree without entries: a root over one empty leaf.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no memory for the first nodes.
+    /// [`Error::Full`] if there is no memory for the first nodes.
     pub(super) fn new(shape: Shape) -> Result<Self> {
         let mut arena = Arena::new();
         let leaf = arena.place(Leaf::<C>::new())?;
@@ -99,7 +99,7 @@ impl<C: Columns> Tree<C> {
         self.arena.lock()
     }
 
-    /// The root at this moment.
+    /// The current root.
     pub(super) fn root(&self) -> &Inner<C> {
         // SAFETY: the pointer is set, to a node of the arena, which lives as long as
         // `self`; nodes are initialised before they are published and only shared.

@@ -1,10 +1,10 @@
-//! Columns of a node: fixed arrays that one writer fills slot by slot while readers
-//! read the slots already published.
+//! Columns of a node: fixed arrays that one writer fills slot by slot while readers read the
+//! published slots.
 //!
-//! Protocol: the writer writes slot `n`, then publishes the count `n + 1` with
-//! `Release`; a reader loads the count with `Acquire` and reads only slots below it. A
-//! published slot never changes. Under loom every slot carries a tracked cell, so that
-//! the model checker sees a read that no publication ordered.
+//! Protocol: the writer writes slot `n`, then publishes the count `n + 1` with `Release`. A reader
+//! loads the count with `Acquire` and reads only slots below it. A published slot never changes.
+//! Under loom every slot has a tracked cell, so that the model checker detects a read that no
+//! publication ordered.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -39,16 +39,16 @@ impl<T: Copy, const N: usize> Slots<T, N> {
         #[cfg(loom)]
         self.tracked[slot].with_mut(|_| ());
         let place = self.values.get().cast::<MaybeUninit<T>>();
-        // SAFETY: the slot lies inside of the array; nobody reads or writes it now, as
-        // the caller promises; no reference to the whole array is made.
+        // SAFETY: the slot lies inside the array. Nobody reads or writes it now, as the caller
+        // promises, and no reference to the whole array is made.
         unsafe { place.add(slot).write(MaybeUninit::new(value)) };
     }
 
     /// The first `len` slots.
     ///
     /// # Safety
-    /// These slots were written, and their publication was acquired by this thread (or
-    /// this thread is the writer).
+    /// These slots were written, and their publication was acquired by this thread (or this thread
+    /// is the writer).
     pub(in crate::memory) unsafe fn published(&self, len: usize) -> &[T] {
         assert!(len <= N, "{len} slots of {N}");
         #[cfg(loom)]

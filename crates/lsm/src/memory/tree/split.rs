@@ -1,14 +1,14 @@
-//! Making room in a full leaf.
+//! Splits a full leaf.
 //!
-//! Entries that ascend past a leaf's last (or descend past its first) get an empty leaf
-//! beside it, and nothing is copied. Otherwise the leaf is sorted into several new ones:
-//! several, so that an entry is copied less often than by halving and the leaves left
-//! behind stay a small part of the memory.
+//! For entries that ascend past a leaf's last entry (or descend past its first), an empty leaf is
+//! added beside it, and nothing is copied. Otherwise the leaf is sorted into several new ones. With
+//! several, an entry is copied less often than by halving, and the abandoned leaves stay a small
+//! part of the memory.
 //!
-//! The parent is appended to in place, or copied with its child replaced; a copy that
-//! overflows becomes two nodes, and so on upwards. New nodes are complete before the one
-//! store that publishes them all: in the lowest ancestor that need not be copied, or in
-//! the root pointer. A failure before that store leaves the tree as it was.
+//! The parent is appended to in place, or copied with its child replaced. A copy that overflows
+//! becomes two nodes, and so on upwards. New nodes are complete before the one store that publishes
+//! them all: in the lowest ancestor that need not be copied, or in the root pointer. A failure
+//! before that store leaves the tree as it was.
 
 use super::super::arena::Arena;
 use super::Tree;
@@ -21,7 +21,7 @@ use crate::Result;
 use std::ptr::NonNull;
 use terrane_storage::sync::Ordering;
 
-/// Leaves that a full one is sorted into.
+/// Number of leaves that a full one is sorted into.
 const SPLIT_WAYS: usize = 4;
 
 impl<C: Columns> Tree<C> {
@@ -39,8 +39,8 @@ impl<C: Columns> Tree<C> {
         };
         let (lowest, highest) = (first.order(), last.order());
         let pieces = if order > highest && highest.tie < u64::MAX {
-            // All orders above the last entry, not only those from the new one on: else
-            // entries that descend towards the last would get a leaf each.
+            // It covers all orders above the last entry, not only those from the new one on.
+            // Otherwise entries that descend towards the last would get a leaf each.
             let mut separator = last.stored_order();
             separator.rest.tie += 1;
             let fresh = arena.place(Leaf::<C>::new())?;
@@ -77,7 +77,7 @@ impl<C: Columns> Tree<C> {
             let own = path.last().map(|&(parent, at)| parent.piece(at));
             let separator = own.as_ref().map_or_else(|| siblings.separator(0), |piece| piece.separator);
             if grows_right {
-                // The full node stays, and one beside it takes the new child.
+                // The full node stays, and a new one beside it takes the new child.
                 let beside = inner_of::<C>(arena, siblings.level(), &pieces[1..])?;
                 let this = own.unwrap_or_else(|| Piece {
                     separator,

@@ -6,8 +6,8 @@ use super::insert::{Path, Place};
 use super::key::Order;
 use super::leaf::{Cell, Columns, Leaf};
 
-/// Leaves in ascending order. Each leaf is met once; what was inserted before the walk
-/// began lies in one of them.
+/// Leaves in ascending order. Each leaf is met once; every entry inserted before the walk began
+/// lies in one of them.
 pub(in crate::memory) struct LeafWalk<'a, C: Columns> {
     /// From the root down: the children of a node when it was met, and the next of them.
     stack: Vec<(Children<'a, C>, usize)>,
@@ -60,11 +60,11 @@ impl<'a, C: Columns> Iterator for LeafWalk<'a, C> {
 }
 
 impl<C: Columns> Tree<C> {
-    /// The newest entry of a head and key that `wanted` accepts: the one with the highest
-    /// tie. Looks only at leaves that may hold the key, from the last to the first.
+    /// The newest entry of a head and key that `wanted` accepts: the one with the highest tie.
+    /// Visits only leaves that may hold the key, from the last to the first.
     ///
-    /// `place` is the last of them, by [`Tree::descend`] by the writer, who still holds
-    /// the latch.
+    /// `place` is the last of them, found by [`Tree::descend`] of the writer, which still holds the
+    /// latch.
     pub(in crate::memory) fn newest<'a>(
         &'a self,
         place: Place<'a, C>,

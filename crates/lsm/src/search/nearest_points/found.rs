@@ -1,4 +1,5 @@
-//! What a search for the nearest points finds, and the room for it, which a thread keeps from one small search to the next.
+//! The points found by a search for the nearest, and its buffers. A thread keeps the buffers from
+//! one small search to the next.
 
 use std::cell::Cell;
 use std::mem;
@@ -14,19 +15,20 @@ pub(super) struct Entry {
     pub key_end: u32,
 }
 
-/// Bytes of keys and entries of which a thread keeps the room when a search ends.
+/// Largest buffers, in bytes of keys and in entries, that a thread keeps when a search ends.
 const SPARE_KEY_BYTES: usize = 4 << 10;
 const SPARE_ENTRIES: usize = 256;
 
 thread_local! {
-    /// Room that a search has left for the next one of its thread: to ask for it anew takes a good part of a small search.
+    /// Buffers of the last search, kept for the next one of the thread: allocating them again would
+    /// take a good part of a small search.
     static SPARE: Cell<Room> = const { Cell::new(Room::NONE) };
 }
 
-/// What a search takes from the allocator.
+/// The allocations of a search.
 pub(super) struct Room {
     pub order: Vec<u64>,
-    /// Exact distances, and which of the entries it is.
+    /// Exact distances, each with the index of its entry.
     pub ranked: Vec<(f64, u32)>,
     pub entries: Vec<Entry>,
     pub keys: Vec<u8>,
@@ -35,7 +37,7 @@ pub(super) struct Room {
 impl Room {
     const NONE: Self = Self { order: Vec::new(), ranked: Vec::new(), entries: Vec::new(), keys: Vec::new() };
 
-    /// That which the last search of this thread has left.
+    /// The buffers of this thread's last search.
     pub fn spare() -> Self {
         // A thread that ends has none any more.
         SPARE.try_with(|spare| spare.replace(Self::NONE)).unwrap_or(Self::NONE)
@@ -50,7 +52,7 @@ impl Room {
 /// The nearest points in order.
 pub struct NearestPoints {
     pub(super) found: Room,
-    /// Components that were looked into.
+    /// Components that were examined.
     pub components_searched: u64,
     /// Pages of disk components visited.
     pub pages: u64,
@@ -59,8 +61,8 @@ pub struct NearestPoints {
 }
 
 impl NearestPoints {
-    /// Exact distance and key of a point; the nearest is the first, and at one distance they are
-    /// in the order of keys.
+    /// Exact distance and key of a point. The nearest is the first; at equal distance they are
+    /// ordered by key.
     #[inline]
     pub fn get(&self, index: usize) -> Option<(f64, &[u8])> {
         let (distance, entry) = self.found.ranked.get(index)?;
@@ -76,7 +78,7 @@ impl Drop for NearestPoints {
             room.ranked.clear();
             room.entries.clear();
             room.keys.clear();
-            // Nobody needs it where the thread ends.
+            // At the end of the thread they are not needed.
             let _ = SPARE.try_with(|spare| spare.set(room));
         }
     }

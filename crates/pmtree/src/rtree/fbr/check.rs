@@ -4,27 +4,12 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::Backend;
 
+use super::layout::LOG_START;
 use super::log::{ENTRIES, Log};
 use super::node::Node;
-use super::{FbrTree, LOG_START};
-use crate::rtree::blocks;
-use crate::{Rect, Result};
-
-/// What a tree is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Census {
-    /// Entries of leaves.
-    pub entries: u64,
-    /// Leaves.
-    pub leaves: u64,
-    /// Nodes that are no leaves.
-    pub inner_nodes: u64,
-    /// Nodes other than the root that have fewer entries than splits leave; crashes inside of deletions leave them, deletions
-    /// without space, and deletions of several threads that take each other's siblings or parents.
-    pub underfull: u64,
-    /// Level of the root; 0 if it is a leaf.
-    pub height: u64,
-}
+use super::tree::FbrTree;
+use crate::blocks;
+use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
@@ -67,7 +52,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if self.has_tags(node.level()) && self.by_tags(node) != metadata {
             return Err(self.damaged(node.offset, "the bitmap of a leaf is not what its entries' tags say"));
         }
-        census.underfull += u64::from(!is_root && metadata.count() < self.layout.fill_min());
+        census.underfull += u64::from(!is_root && metadata.count() < self.fill_min);
         if node.level() > 0 && metadata.count() == 0 {
             return Err(self.damaged(node.offset, "an inner node has no children"));
         }

@@ -1,18 +1,15 @@
 //! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries are mended.
 
-use smallvec::SmallVec;
 use terrane_pmem::{Backend, Site};
 
-use super::FbrTree;
 use super::node::Node;
-use crate::rtree::blocks;
+use super::tree::FbrTree;
+use crate::blocks;
+use crate::rtree::search::Path;
 use crate::{Rect, Result};
 
 const METADATA: Site = Site::new("fbr.delete.metadata");
 const ROOT: Site = Site::new("fbr.delete.root");
-
-/// Offsets of the nodes from the root to a leaf.
-pub(super) type Path = SmallVec<[u64; 8]>;
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. Coordinates are compared
@@ -90,7 +87,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn tidy<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let is_changed = self.shrink(parent, node.offset)?;
-        if self.locked_metadata(node)?.count() < self.layout.fill_min() {
+        if self.locked_metadata(node)?.count() < self.fill_min {
             self.mend_underflow(parent, node)?;
             return Ok(true);
         }
@@ -105,7 +102,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let _parent_lock = self.lock(&parent)?;
             if !self.links(&parent, node.offset)? {
                 // Others have the node, unless it has gone; they need not come to it again.
-                if !self.is_unlinked(&node) && self.metadata(&node).count() < self.layout.fill_min() {
+                if !self.is_unlinked(&node) && self.metadata(&node).count() < self.fill_min {
                     self.note_underfull();
                 }
                 return Ok(());

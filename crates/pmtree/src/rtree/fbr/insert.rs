@@ -6,8 +6,10 @@ use terrane_storage::sync::RwLockWriteGuard;
 
 use super::layout::Metadata;
 use super::node::Node;
-use super::{FbrTree, Rebalancing};
-use crate::rtree::{blocks, choose};
+use super::options::Rebalancing;
+use super::tree::FbrTree;
+use crate::blocks;
+use crate::rtree::choose;
 use crate::{Rect, Result};
 
 const ENLARGE: Site = Site::new("fbr.insert.enlarge");
@@ -123,7 +125,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn is_full(&self, node: &Node<'_, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let needed = match self.rebalancing {
-            Rebalancing::CopyOnWrite if node.level() > 0 && self.layout.fan_out > 2 * self.layout.fill_min() => 2,
+            Rebalancing::CopyOnWrite if node.level() > 0 && self.layout.fan_out > 2 * self.fill_min => 2,
             Rebalancing::CopyOnWrite | Rebalancing::InPlace => 1,
         };
         Ok(self.locked_metadata(node)?.count() + needed > self.layout.fan_out)

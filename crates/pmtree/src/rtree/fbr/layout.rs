@@ -17,9 +17,8 @@
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
-use super::LeafForm;
-use crate::rtree::limits::{self, FAN_OUT_MAX};
-use crate::rtree::split;
+use crate::limits;
+use crate::rtree::rect::check_dimensions;
 
 /// Entries whose bits lie in the first word.
 pub(super) const FIRST_WORD_ENTRIES: usize = 55;
@@ -29,8 +28,47 @@ pub(super) const WORDS_MAX: usize = 8;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
+/// Most entries of a node: what so many words tell, without the flags.
+pub(super) const FAN_OUT_MAX: usize = 503;
+
 const _: () = assert!(FAN_OUT_MAX == FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS);
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
+
+/// Names the layout of pools that hold such a tree.
+pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
+
+/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
+/// second line.
+pub(super) const DIMENSIONS: u64 = 0;
+pub(super) const FAN_OUT: u64 = WORD_LENGTH;
+pub(super) const LEAVES: u64 = 2 * WORD_LENGTH;
+/// Beside the form of the leaves: marks are numbered with [`MARK_SHIFT`].
+pub(super) const SHORT_MARKS: u64 = 2;
+pub(super) const ROOT_WORD: u64 = LINE_LENGTH;
+pub(super) const LOG_START: u64 = 2 * LINE_LENGTH;
+
+/// What says which entries of a leaf are valid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeafForm {
+    /// The bitmap of the leaf (Figure 1 of the thesis): an entry is made durable, then its bit.
+    #[default]
+    Bitmap,
+    /// The last word of the entry itself, which becomes durable with its line or not at all. Insertions take one flush and
+    /// one fence less. After an opening, searches read a leaf's every entry to learn which are valid, until an operation that
+    /// changes the leaf notes it: windows take about a third longer meanwhile. Only in two and three dimensions, where an
+    /// entry is one line.
+    SelfValidating,
+}
+
+impl LeafForm {
+    /// What stands for it in a pool.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            Self::Bitmap => 0,
+            Self::SelfValidating => 1,
+        }
+    }
+}
 
 /// Numbers of the header's words.
 pub(super) const SEQUENCE: usize = 1;
@@ -63,8 +101,8 @@ impl<const D: usize> Layout<D> {
     pub(super) const ENTRIES_VALIDATE: bool = Self::ENTRY_WORDS == LINE_WORDS;
 
     pub(super) fn new(fan_out: usize, leaves: LeafForm) -> Option<Self> {
-        const { limits::check_dimensions::<D>() };
-        if !limits::is_fan_out(fan_out) {
+        const { check_dimensions::<D>() };
+        if !limits::is_fan_out(fan_out, FAN_OUT_MAX) {
             return None;
         }
         let words = 1 + fan_out.saturating_sub(FIRST_WORD_ENTRIES).div_ceil(WORD_BITS);
@@ -74,11 +112,6 @@ impl<const D: usize> Layout<D> {
         };
         let header_words = (LATER_BITMAP + words - 1 + more).next_multiple_of(LINE_WORDS);
         Some(Self { fan_out, leaves, words, header_words })
-    }
-
-    /// Fewest entries of a node that is not the root and that no crash has left.
-    pub(super) fn fill_min(&self) -> usize {
-        split::fill_min(self.fan_out)
     }
 
     pub(super) fn node_words(&self) -> usize {
@@ -253,7 +286,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rtree::limits::FAN_OUT_MIN;
+    use crate::limits::FAN_OUT_MIN;
 
     fn bitmap<const D: usize>(fan_out: usize) -> Option<Layout<D>> {
         Layout::new(fan_out, LeafForm::Bitmap)

@@ -2,13 +2,7 @@
 
 use std::sync::OnceLock;
 
-use terrane_pmem::Backend;
-use terrane_storage::sync::{RwLock, RwLockWriteGuard};
-
-use super::FbrTree;
-use super::node::Node;
-use crate::Result;
-use crate::rtree::blocks;
+use terrane_storage::sync::RwLock;
 
 /// Locks of the first segment; each further one has as many as all before it.
 const FIRST_LENGTH: u64 = 1024;
@@ -35,33 +29,6 @@ impl Locks {
         let locks =
             self.segments[segment].get_or_init(|| (0..segment_length(segment)).map(|_| RwLock::new(())).collect());
         &locks[place as usize]
-    }
-}
-
-impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Locks a node for who changes it.
-    #[inline]
-    pub(super) fn lock(&self, node: &Node<'_, D, B>) -> Result<RwLockWriteGuard<'_, ()>> {
-        Ok(self.lock_of(node)?.write())
-    }
-
-    /// Locks a node for who reads it.
-    #[inline]
-    pub(super) fn lock_shared(&self, node: &Node<'_, D, B>) -> Result<impl Sized + use<'_, D, B>> {
-        Ok(self.lock_of(node)?.read())
-    }
-
-    /// What a damaged link leads to may overlap a node and have its lock, and who holds that would wait for itself.
-    #[inline]
-    fn lock_of(&self, node: &Node<'_, D, B>) -> Result<&RwLock<()>> {
-        blocks::check_length(&self.pool, node.offset, self.layout.node_length())?;
-        Ok(self.locks.of(node.offset))
-    }
-
-    /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no order with others (F7).
-    pub(super) fn lock_new(&self, node: u64) -> Result<impl Sized + '_> {
-        // Only where the pool gives out what is in use.
-        self.locks.of(node).try_write().ok_or_else(|| self.damaged(node, "a node is in use that was free"))
     }
 }
 

@@ -10,43 +10,29 @@
 //! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it still names of the
 //!   nodes that were unlinked.
 
-use std::cmp;
 use std::collections::VecDeque;
 
-use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
-use terrane_storage::sync::{AtomicU64, Condvar, Mutex, Ordering};
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, WORD_LENGTH};
+use terrane_storage::sync::{AtomicU64, Condvar, Mutex};
 
-use super::layout::{LOG, Layout, Metadata};
-use super::node::Node;
-use super::{FbrTree, LOG_START};
+use super::layout::{LOG_START, Layout, Metadata};
 use crate::{Error, Result};
 
 /// Changes at a time.
 pub(super) const ENTRIES: usize = 32;
 
 /// Numbers of the words of an entry; the first one is its state.
-const NODES: u64 = 1;
+pub(super) const NODES: u64 = 1;
 const BITMAPS: u64 = NODES + ROLES as u64;
 
 /// Nodes that an entry can name.
-const ROLES: usize = 5;
+pub(super) const ROLES: usize = 5;
 
-const COMMITTED: u64 = 1;
-const KIND_SHIFT: u32 = 1;
+pub(super) const COMMITTED: u64 = 1;
+pub(super) const KIND_SHIFT: u32 = 1;
 const KIND_BITS: u64 = 0b111;
-const DONE: u64 = 1 << 4;
-const VERSION_SHIFT: u32 = 8;
-
-/// Low bits of a node's log word, 0 if no entry changes the node; the session lies above.
-const SESSION_SHIFT: u32 = 16;
-const UNLINKED: u64 = 0xffff;
-
-const PREPARE: Site = Site::new("fbr.log.prepare");
-const COMMIT: Site = Site::new("fbr.log.commit");
-const CLEAR: Site = Site::new("fbr.log.clear");
-const WITHDRAW: Site = Site::new("fbr.log.withdraw");
-
-const FAILED: &str = "a change of nodes has failed in the middle";
+pub(super) const DONE: u64 = 1 << 4;
+pub(super) const VERSION_SHIFT: u32 = 8;
 
 /// What an entry changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +66,8 @@ impl Role {
 impl Kind {
     const ALL: [Self; 5] = [Self::Split, Self::Merge, Self::Redistribute, Self::CopySplit, Self::CopyMerge];
 
-    fn code(self) -> u64 {
+    /// What stands for it in a state.
+    pub(super) fn code(self) -> u64 {
         match self {
             Self::Split => 1,
             Self::Merge => 2,
@@ -151,10 +138,10 @@ impl Change {
 /// Entries that are free. They are taken in turn, so that none is hidden behind one that is used all the time.
 #[derive(Debug)]
 pub(super) struct Log {
-    free: Mutex<VecDeque<usize>>,
-    returned: Condvar,
+    pub(super) free: Mutex<VecDeque<usize>>,
+    pub(super) returned: Condvar,
     /// Offset of an entry whose change failed in the middle; 0 while there is none.
-    failed: AtomicU64,
+    pub(super) failed: AtomicU64,
 }
 
 impl Log {
@@ -180,7 +167,7 @@ pub(super) fn offset<const D: usize>(layout: &Layout<D>, block: u64, index: usiz
 }
 
 /// Where a word of an entry's bitmaps is within the entry.
-fn bitmap_word<const D: usize>(layout: &Layout<D>, place: usize, word: usize) -> u64 {
+pub(super) fn bitmap_word<const D: usize>(layout: &Layout<D>, place: usize, word: usize) -> u64 {
     let start = if layout.words == 1 { BITMAPS * WORD_LENGTH } else { LINE_LENGTH };
     start + (place * layout.words + word) as u64 * WORD_LENGTH
 }
@@ -213,220 +200,12 @@ pub(super) fn read<const D: usize, B: Backend>(
     Ok(Some((change, Engagement { entry, state, progress })))
 }
 
-/// An entry that belongs to one change, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Entry<'t, const D: usize, B: Backend> {
-    tree: &'t FbrTree<D, B>,
-    index: usize,
-}
-
-impl<const D: usize, B: Backend> Drop for Entry<'_, D, B> {
-    fn drop(&mut self) {
-        self.tree.log.free.lock().push_back(self.index);
-        self.tree.log.returned.notify_one();
-    }
-}
-
-impl<const D: usize, B: Backend> Entry<'_, D, B> {
-    /// Keeps the entry of a change that has failed from being used for another one.
-    pub(super) fn keep(self) {
-        self.tree.log.failed.store(self.tree.log_entry(self.index), Ordering::Relaxed);
-        std::mem::forget(self);
-    }
-
-    /// Offset of the word that names a node.
-    pub(super) fn link(&self, role: Role) -> u64 {
-        self.tree.log_entry(self.index) + (NODES + role as u64) * WORD_LENGTH
-    }
-
-    /// Stores bitmaps that are longer than a word, and flushes them; the commitment relies on a fence in between.
-    pub(super) fn prepare(&self, change: &Change) {
-        if self.tree.layout.words == 1 {
-            return;
-        }
-        for (place, bitmap) in change.bitmaps.iter().take(change.kind.changed().len()).enumerate() {
-            for (word, &bits) in bitmap.words().iter().enumerate() {
-                self.tree.backend().store(self.tree.log_bitmap_word(self.index, place, word), bits);
-            }
-        }
-        let first = self.tree.log_bitmap_word(self.index, 0, 0);
-        let last = self.tree.log_bitmap_word(self.index, 1, self.tree.layout.words - 1);
-        self.tree.backend().flush(first..last + WORD_LENGTH, PREPARE);
-    }
-
-    /// Commits the change: from now on nodes have the bitmaps that it says.
-    ///
-    /// The nodes name the entry before, so that no reader misses it.
-    pub(super) fn commit(&self, change: &Change) -> Result<()> {
-        let backend = self.tree.backend();
-        for &role in change.kind.changed() {
-            let node = self.tree.node(change.node(role))?;
-            backend.store(node.word(LOG), self.tree.session << SESSION_SHIFT | (self.index as u64 + 1));
-        }
-        let entry = self.tree.log_entry(self.index);
-        let version = backend.load(entry) >> VERSION_SHIFT;
-        let state = (version + 1) << VERSION_SHIFT | change.kind.code() << KIND_SHIFT;
-        backend.store(entry, state);
-        for (number, &node) in change.nodes.iter().enumerate() {
-            backend.store(entry + (NODES + number as u64) * WORD_LENGTH, node);
-        }
-        if self.tree.layout.words == 1 {
-            for (place, bitmap) in change.bitmaps.iter().enumerate() {
-                backend.store(self.tree.log_bitmap_word(self.index, place, 0), bitmap.words()[0]);
-            }
-        }
-        backend.store(entry, state | COMMITTED);
-        backend.persist(entry..entry + LINE_LENGTH, COMMIT);
-        Ok(())
-    }
-
-    /// Forgets the change, which is durable without the entry now. Nobody reads by it any more.
-    pub(super) fn clear(&self) {
-        let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
-        // From here on the nodes' own bitmaps count, for all of them at once.
-        backend.store(entry, backend.load(entry) | DONE);
-        self.empty(CLEAR);
-        self.tree.backend().fence(CLEAR);
-    }
-
-    /// Forgets a change that was not committed, durably with the next fence. It is never said to be done: after a crash in the
-    /// middle, what it would have unlinked is linked still.
-    pub(super) fn withdraw(&self) {
-        self.empty(WITHDRAW);
-    }
-
-    fn empty(&self, site: Site) {
-        let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
-        for number in 0..ROLES as u64 {
-            backend.store(entry + (NODES + number) * WORD_LENGTH, 0);
-        }
-        backend.store(entry, backend.load(entry) >> VERSION_SHIFT << VERSION_SHIFT);
-        backend.flush(entry..entry + LINE_LENGTH, site);
-    }
-}
-
 /// A log entry that changes a node while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Engagement {
     /// Offset of the entry.
-    entry: u64,
+    pub(super) entry: u64,
     /// State in which it was found, which no other use of the entry repeats.
-    state: u64,
+    pub(super) state: u64,
     pub(super) progress: Progress,
-}
-
-impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Waits for an entry. Who has one waits for no other, so it comes back.
-    pub(super) fn take_log_entry(&self) -> Entry<'_, D, B> {
-        let mut free = self.log.free.lock();
-        loop {
-            match free.pop_front() {
-                Some(index) => return Entry { tree: self, index },
-                None => self.log.returned.wait(&mut free),
-            }
-        }
-    }
-
-    fn log_entry(&self, index: usize) -> u64 {
-        offset(&self.layout, self.block, index)
-    }
-
-    fn log_bitmap_word(&self, index: usize, place: usize, word: usize) -> u64 {
-        self.log_entry(index) + bitmap_word(&self.layout, place, word)
-    }
-
-    /// What an entry says, and in which state it was found; `None` if it is free.
-    pub(super) fn read_change(&self, index: usize) -> Result<Option<(Change, Engagement)>> {
-        read(&self.pool, &self.layout, self.block, index)
-    }
-
-    /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.
-    #[inline]
-    pub(super) fn engaged(&self, log_word: u64) -> Result<Option<(Change, Engagement)>> {
-        let index = log_word & UNLINKED;
-        if index == 0 || index == UNLINKED || !self.is_of_session(log_word) {
-            return Ok(None);
-        }
-        match usize::try_from(index - 1) {
-            // One that is done says nothing: the nodes hold it all, and are locked until it is cleared.
-            Ok(index) if index < ENTRIES => self.read_change(index),
-            _ => Ok(None),
-        }
-    }
-
-    /// Whether an entry is still what it was.
-    #[inline]
-    pub(super) fn is_unchanged(&self, engagement: &Engagement) -> bool {
-        self.backend().load(engagement.entry) == engagement.state
-    }
-
-    /// Ends the tie between a node and its log entry. For who holds the node's lock.
-    pub(super) fn disengage(&self, node: &Node<'_, D, B>) {
-        self.backend().store(node.word(LOG), self.untied());
-    }
-
-    /// Says that the node's flag "dirty" is of this session from now on: what an earlier one has left there may be durable, and means
-    /// nothing. For who holds the node's lock, and before the flag is set.
-    pub(super) fn claim_flag(&self, node: &Node<'_, D, B>) {
-        if !self.is_of_session(node.log_word()) {
-            self.backend().store(node.word(LOG), self.untied());
-        }
-    }
-
-    /// Whether a log word was stored in this session.
-    #[inline]
-    pub(super) fn is_of_session(&self, log_word: u64) -> bool {
-        log_word >> SESSION_SHIFT == self.session
-    }
-
-    /// The log word of a node that no entry changes.
-    fn untied(&self) -> u64 {
-        self.session << SESSION_SHIFT
-    }
-
-    /// Says to writers that came from an old parent that the node is no longer part of the tree.
-    pub(super) fn mark_unlinked(&self, node: &Node<'_, D, B>) {
-        self.backend().store(node.word(LOG), self.session << SESSION_SHIFT | UNLINKED);
-    }
-
-    pub(super) fn is_unlinked(&self, node: &Node<'_, D, B>) -> bool {
-        node.log_word() == self.session << SESSION_SHIFT | UNLINKED
-    }
-
-    /// Refuses a locked node that a change has not left as it should, and any at all after a change has failed in the middle since the
-    /// pool is damaged: what it has not unlinked or not linked yet is reached by other nodes than those that name its entry.
-    pub(super) fn check_settled(&self, node: &Node<'_, D, B>) -> Result<()> {
-        self.check_no_change_failed()?;
-        match node.log_word() {
-            0 => Ok(()),
-            log_word if self.engaged(log_word)?.is_none() => Ok(()),
-            _ => Err(self.damaged(node.offset, FAILED)),
-        }
-    }
-
-    /// Refuses a node that is linked, and says while nobody changes the tree that it is unlinked or being changed, or that it was
-    /// in an opening that is still to come.
-    pub(super) fn check_at_rest(&self, node: &Node<'_, D, B>) -> Result<()> {
-        let log_word = node.log_word();
-        match (log_word >> SESSION_SHIFT).cmp(&self.session) {
-            cmp::Ordering::Less => Ok(()),
-            cmp::Ordering::Equal if log_word & UNLINKED == 0 => Ok(()),
-            _ => Err(self.damaged(node.word(LOG), "a node of the tree says that it is unlinked or being changed")),
-        }
-    }
-
-    /// Refuses to go on if a change has failed in the middle, which is completed by the next opening if at all. Who holds the lock of a
-    /// node that the change held learns of it.
-    pub(super) fn check_no_change_failed(&self) -> Result<()> {
-        match self.log.failed.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            entry => Err(self.damaged(entry, FAILED)),
-        }
-    }
-
-    /// The entry with this number, for recovery.
-    pub(super) fn log_entry_for_recovery(&self, index: usize) -> Entry<'_, D, B> {
-        self.log.free.lock().retain(|&free| free != index);
-        Entry { tree: self, index }
-    }
 }

@@ -2,11 +2,11 @@
 
 use terrane_pmem::{Backend, Pool, ROOT};
 
-use super::layout::Layout;
+use super::layout::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, Layout, LeafForm, ROOT_WORD, SHORT_MARKS};
 use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
 use super::node::Node;
-use super::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, LeafForm, ROOT_WORD, SHORT_MARKS, tags};
-use crate::rtree::blocks::{self, damaged};
+use super::tags;
+use crate::blocks::{self, damaged};
 use crate::{Error, Result};
 
 /// What was found of a tree.

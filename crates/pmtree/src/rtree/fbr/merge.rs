@@ -6,8 +6,9 @@ use terrane_pmem::{Backend, Intent, Site};
 use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::Node;
-use super::{FbrTree, Rebalancing};
-use crate::rtree::blocks::without_space;
+use super::options::Rebalancing;
+use super::tree::FbrTree;
+use crate::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -48,7 +49,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.check_settled(&sibling)?;
         let few = Child { node, metadata: self.locked_metadata(node)?, slot: own };
         let more = Child { node: &sibling, metadata: self.locked_metadata(&sibling)?, slot };
-        if few.metadata.count() + more.metadata.count() >= 2 * self.layout.fill_min() {
+        if few.metadata.count() + more.metadata.count() >= 2 * self.fill_min {
             return self.redistribute(parent, [&few, &more]);
         }
         let mut released = self.pool.intent();

@@ -3,10 +3,11 @@
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Intent, Site, WORD_LENGTH};
 
-use super::FbrTree;
+use super::entry::Entry;
 use super::layout::Metadata;
-use super::log::{Change, ENTRIES, Entry, Kind, Progress, Role};
+use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::node::Node;
+use super::tree::FbrTree;
 use crate::Result;
 
 const NODES: Site = Site::new("fbr.complete.nodes");

@@ -11,7 +11,7 @@
 //! no two of them were read on different sides of a commitment that ties them: else it is thrown away, and the node is read
 //! again. Writers change the sequence number of the parent after they have linked, unlinked or moved something below it, and
 //! before the log entry goes, whether a box has changed or not; so who reads one child before such a change and another one after it
-//! meets the committed log entry at the second one (`Children::note`), or finds another number. What becomes later of a log entry that was met at a
+//! meets the committed log entry at the second one (`Siblings::note`), or finds another number. What becomes later of a log entry that was met at a
 //! child needs no look: while it is committed it says the same of both children, and when it goes, the number has
 //! changed. They change the number before the log entry counts, too, where a box has grown for what moves; so who passed
 //! the smaller box by reads the parent again. And they change it before a box shrinks whose entries another node has now;
@@ -31,12 +31,12 @@ mod nearest;
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, LINE_LENGTH, Site};
 
-use super::FbrTree;
-use super::delete::Path;
 use super::layout::Metadata;
 use super::log::{Engagement, Kind, Progress, Role};
 use super::node::Node;
-use crate::rtree::blocks;
+use super::tree::FbrTree;
+use crate::blocks;
+use crate::rtree::search::{Children, Exact, Extent, Path, Sought, Target, Window};
 use crate::{Rect, Result};
 
 /// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.
@@ -120,151 +120,30 @@ impl Visit {
     }
 }
 
-/// How much a target has.
-#[derive(Clone, Copy, Debug, Default)]
-struct Extent {
-    found: usize,
-    visited: usize,
-}
-
-/// What is looked for, and where it goes.
-trait Sought<const D: usize> {
-    /// Whether a child can hold some.
-    fn enters(&self, bounds: &Rect<D>) -> bool;
-
-    /// Whether an entry with this box can be one.
-    fn meets(&self, rect: &Rect<D>) -> bool;
-
-    /// Takes an entry whose box meets, if it is one.
-    fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
-}
-
-/// As what was read in vain is taken back.
-trait Target<const D: usize>: Sought<D> {
-    /// Whether a node that was read so often in vain is left to a search that keeps writers out.
-    fn gives_up(&self, rounds: u32) -> bool {
-        rounds == ROUNDS_MAX
-    }
-
-    /// Whether it has all it wants, so that the rest need not be read.
-    fn is_satisfied(&self) -> bool {
-        false
-    }
-
-    /// Takes note of a node that was read, after those below it.
-    fn visited(&mut self, visit: impl FnOnce() -> Visit);
-
-    /// What there is.
-    fn extent(&self) -> Extent;
-
-    /// Forgets all that has come since.
-    fn truncate(&mut self, extent: Extent);
-}
-
-/// Entries that overlap a window.
-struct Window<'q, const D: usize> {
-    query: &'q Rect<D>,
-    hits: Vec<(Rect<D>, u64)>,
-    visited: usize,
-}
-
-impl<const D: usize> Sought<D> for Window<'_, D> {
-    #[inline]
-    fn enters(&self, bounds: &Rect<D>) -> bool {
-        self.query.overlaps(bounds)
-    }
-
-    #[inline]
-    fn meets(&self, rect: &Rect<D>) -> bool {
-        self.query.overlaps(rect)
-    }
-
-    fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
-        self.hits.push((rect, payload));
-    }
-}
-
-impl<const D: usize> Target<D> for Window<'_, D> {
-    fn visited(&mut self, _: impl FnOnce() -> Visit) {
-        self.visited += 1;
-    }
-
-    fn extent(&self) -> Extent {
-        Extent { found: self.hits.len(), visited: self.visited }
-    }
-
-    fn truncate(&mut self, extent: Extent) {
-        self.hits.truncate(extent.found);
-        self.visited = extent.visited;
-    }
-}
-
-/// The way to one entry; to the first one that is found, where there are several.
-struct Exact<'q, const D: usize> {
-    rect: &'q Rect<D>,
-    payload: u64,
-    path: Option<Path>,
-    visits: SmallVec<[Visit; 16]>,
+/// How a search goes down.
+struct Descent {
+    path: Path,
     /// Whether insertions wait for it.
     has_lock: bool,
 }
 
-impl<const D: usize> Sought<D> for Exact<'_, D> {
-    fn enters(&self, bounds: &Rect<D>) -> bool {
-        bounds.contains(self.rect)
-    }
-
-    fn meets(&self, rect: &Rect<D>) -> bool {
-        rect == self.rect
-    }
-
-    fn found(&mut self, path: &Path, _: Rect<D>, payload: u64) {
-        if payload == self.payload && self.path.is_none() {
-            self.path = Some(path.clone());
-        }
-    }
-}
-
-impl<const D: usize> Target<D> for Exact<'_, D> {
+impl Descent {
+    /// Whether a node that was read in vain this often is left to a search that keeps writers out.
     fn gives_up(&self, rounds: u32) -> bool {
         !self.has_lock && rounds == ROUNDS_MAX
     }
-
-    fn is_satisfied(&self) -> bool {
-        self.path.is_some()
-    }
-
-    fn visited(&mut self, visit: impl FnOnce() -> Visit) {
-        self.visits.push(visit());
-    }
-
-    fn extent(&self) -> Extent {
-        Extent { found: usize::from(self.path.is_some()), visited: self.visits.len() }
-    }
-
-    fn truncate(&mut self, extent: Extent) {
-        self.path.take_if(|_| extent.found == 0);
-        self.visits.truncate(extent.visited);
-    }
 }
 
-/// Children of a node: those to be read, how many have been begun, and the committed log entries that tie two of them.
+/// Children of a node, and the committed log entries that tie two of them.
 #[derive(Default)]
-struct Children {
-    to_read: SmallVec<[u64; 16]>,
-    next: usize,
+struct Siblings {
+    children: Children,
     ties: SmallVec<[Engagement; 2]>,
 }
 
-impl Children {
-    fn next(&mut self) -> Option<u64> {
-        let child = self.to_read.get(self.next).copied();
-        self.next += usize::from(child.is_some());
-        child
-    }
-
-    /// Takes note of a log entry that changes a child of a node, or of the root word. Fails if what was read of the
-    /// children before does not go with it.
+impl Siblings {
+    /// Takes note of a log entry that changes a child of a node, or of the root word. The child is the last
+    /// one that was begun. Fails if what was read of the children before does not go with it.
     fn note<const D: usize, B: Backend>(
         &mut self,
         parent: Option<&Reading<'_, D, B>>,
@@ -273,15 +152,14 @@ impl Children {
         if let Some((tie, partner)) = reading.engagement.zip(reading.partner)
             && !self.ties.contains(&tie)
         {
-            // The child itself is the last one that was begun.
-            if self.to_read[..self.next - 1].contains(&partner) {
+            if self.children.begun_before().contains(&partner) {
                 return Err(Changed);
             }
             self.ties.push(tie);
         }
         let is_linked = |sibling: &u64| parent.is_some_and(|parent| parent.links(*sibling));
         if let Some(sibling) = reading.sibling.filter(|sibling| !is_linked(sibling)) {
-            self.to_read.push(sibling);
+            self.children.push(sibling);
         }
         Ok(())
     }
@@ -292,9 +170,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ///
     /// They are gathered before the first call, which so may use the tree; 8 bytes and the box for each.
     pub fn window(&self, window: &Rect<D>, mode: SearchMode, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
-        let mut target = Window { query: window, hits: Vec::new(), visited: 0 };
+        let mut target = Window::new(window);
         self.search(&mut target, mode)?;
-        target.hits.iter().for_each(|(rect, payload)| visit(rect, *payload));
+        target.into_hits().iter().for_each(|(rect, payload)| visit(rect, *payload));
         Ok(())
     }
 
@@ -315,11 +193,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let _pinned = self.pool.pin();
         let (mut lock, mut rounds, mut before) = (None, 0, None);
         loop {
-            let has_lock = lock.is_some();
-            let mut target = Exact { rect, payload, path: None, visits: SmallVec::new(), has_lock };
-            let is_overtaken = self.search_validated(&mut target)?.is_err();
+            let mut descent = Descent { path: Path::new(), has_lock: lock.is_some() };
+            let mut target = Exact::new(rect, payload);
+            let is_overtaken = self.search_validated(&mut target, &mut descent)?.is_err();
             rounds += 1;
-            let gives_up = is_overtaken || target.gives_up(rounds);
+            let gives_up = is_overtaken || descent.gives_up(rounds);
             let Exact { path, visits, .. } = target;
             if !is_overtaken {
                 if path.is_some() {
@@ -336,7 +214,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    fn search(&self, target: &mut impl Target<D>, mode: SearchMode) -> Result<()> {
+    fn search(&self, target: &mut impl Target<D, Visit>, mode: SearchMode) -> Result<()> {
         let _pinned = self.pool.pin();
         let mut outcome = match mode {
             SearchMode::Validated => Err(Changed),
@@ -345,7 +223,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         };
         while outcome.is_err() {
             target.truncate(Extent::default());
-            if self.search_validated(target)?.is_ok() {
+            if self.search_validated(target, &mut Descent { path: Path::new(), has_lock: false })?.is_ok() {
                 return Ok(());
             }
             target.truncate(Extent::default());
@@ -354,15 +232,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    fn search_validated(&self, target: &mut impl Target<D>) -> Outcome<Overtaken> {
-        let mut path = Path::new();
+    fn search_validated(&self, target: &mut impl Target<D, Visit>, descent: &mut Descent) -> Outcome<Overtaken> {
         let mut rounds = 0;
         loop {
             let root = self.root()?;
             let numbers = root.numbers();
-            let mut children = Children::default();
-            children.to_read.push(root.offset);
-            let outcome = self.search_children(&mut children, None, target, &mut path)?;
+            let mut siblings = Siblings::default();
+            siblings.children.push(root.offset);
+            let outcome = self.search_children(&mut siblings, None, target, descent)?;
             if let Err(Vain::Overtaken) = outcome {
                 return Ok(Err(Overtaken));
             }
@@ -372,7 +249,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(Ok(()));
             }
             rounds += 1;
-            if target.gives_up(rounds) {
+            if descent.gives_up(rounds) {
                 return Ok(Err(Overtaken));
             }
             target.truncate(Extent::default());
@@ -385,21 +262,21 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// of its parent's parent, and none that was unlinked is used anew, since the search is pinned.
     fn search_children(
         &self,
-        children: &mut Children,
+        siblings: &mut Siblings,
         parent: Option<&Reading<'_, D, B>>,
-        target: &mut impl Target<D>,
-        path: &mut Path,
+        target: &mut impl Target<D, Visit>,
+        descent: &mut Descent,
     ) -> Outcome<Vain> {
         let visited_before = target.extent().visited;
-        while let Some(child) = children.next() {
+        while let Some(child) = siblings.children.next() {
             let child = match parent {
                 Some(parent) => self.child(parent.node.level(), child)?,
                 None => self.root_at(child)?,
             };
-            path.push(child.offset);
-            let Ok(reading) = self.search_node(&child, target, path)? else { return Ok(Err(Vain::Overtaken)) };
-            path.pop();
-            if let Err(changed) = children.note(parent, &reading) {
+            descent.path.push(child.offset);
+            let Ok(reading) = self.search_node(&child, target, descent)? else { return Ok(Err(Vain::Overtaken)) };
+            descent.path.pop();
+            if let Err(changed) = siblings.note(parent, &reading) {
                 return Ok(Err(changed.into()));
             }
             if target.is_satisfied() {
@@ -433,28 +310,28 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn search_node<'t>(
         &'t self,
         node: &Node<'t, D, B>,
-        target: &mut impl Target<D>,
-        path: &mut Path,
+        target: &mut impl Target<D, Visit>,
+        descent: &mut Descent,
     ) -> Result<std::result::Result<Reading<'t, D, B>, Overtaken>> {
         let extent = target.extent();
         let mut rounds = 0;
         loop {
             let reading = self.read(node)?;
             let is_whole = if node.level() == 0 {
-                self.scan_leaf(node, &reading.metadata, target, path);
+                self.scan_leaf(node, &reading.metadata, target, &descent.path);
                 self.is_current(&reading)
             } else {
-                let mut children = Children::default();
+                let mut siblings = Siblings::default();
                 for slot in reading.metadata.slots() {
                     if target.enters(&node.rect(slot)) {
                         let child = node.target(slot);
                         self.backend().prefetch(child, PREFETCHED);
-                        children.to_read.push(child);
+                        siblings.children.push(child);
                     }
                 }
                 // What is below something that has changed already would be read in vain.
                 self.is_current(&reading)
-                    && match self.search_children(&mut children, Some(&reading), target, path)? {
+                    && match self.search_children(&mut siblings, Some(&reading), target, descent)? {
                         Ok(()) => self.is_current(&reading),
                         Err(Vain::Changed) => false,
                         Err(Vain::Overtaken) => return Ok(Err(Overtaken)),
@@ -465,7 +342,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(Ok(reading));
             }
             rounds += 1;
-            if target.gives_up(rounds) {
+            if descent.gives_up(rounds) {
                 return Ok(Err(Overtaken));
             }
             target.truncate(extent);

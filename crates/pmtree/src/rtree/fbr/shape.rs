@@ -2,8 +2,8 @@
 
 use terrane_pmem::Backend;
 
-use super::FbrTree;
 use super::node::Node;
+use super::tree::FbrTree;
 use crate::Result;
 use crate::rtree::shape::{Shape, of_node};
 

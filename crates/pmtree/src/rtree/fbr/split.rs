@@ -6,7 +6,9 @@ use terrane_pmem::{Backend, Site, WORD_LENGTH};
 use super::layout::Metadata;
 use super::log::{Change, Kind, Role};
 use super::node::{Node, write_header};
-use super::{FbrTree, Rebalancing, tags};
+use super::options::Rebalancing;
+use super::tags;
+use super::tree::FbrTree;
 use crate::{Rect, Result};
 
 const SIBLING: Site = Site::new("fbr.split.sibling");
@@ -36,7 +38,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     fn divide(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> [Metadata; 2] {
         let slots: Vec<usize> = metadata.slots().collect();
         let rects: Vec<Rect<D>> = slots.iter().map(|&slot| node.rect(slot)).collect();
-        let is_second = self.split.divide(&rects, self.layout.fill_min());
+        let is_second = self.split.divide(&rects, self.fill_min);
         let mut halves = [Metadata::empty(metadata.is_leaf(), self.layout.words); 2];
         for (&slot, is_second) in slots.iter().zip(is_second) {
             halves[usize::from(is_second)].set(slot, true);

@@ -15,9 +15,9 @@
 
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
-use super::layout::{Layout, Metadata};
+use super::layout::{Layout, LeafForm, Metadata};
 use super::node::Node;
-use super::{FbrTree, LeafForm};
+use super::tree::FbrTree;
 use crate::{Rect, Result};
 
 const ENTRY: Site = Site::new("fbr.tags.entry");

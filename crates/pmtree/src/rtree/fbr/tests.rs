@@ -1,22 +1,19 @@
 //! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
 
-#[path = "../../../../pmem/tests/support/interrupting.rs"]
-mod interrupting;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Traced};
-use terrane_storage::MemoryStorage;
-use terrane_storage::crash::{Controller, Image};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
+use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
 use terrane_storage::sync::{AtomicU64, Ordering};
+use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Controller, Image};
 
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::*;
-use crate::{Error, Rect};
+use crate::{Error, Rect, Result};
 
 type Tree = FbrTree<2, Interrupting>;
 type Entry = (Rect<2>, u64);
@@ -137,8 +134,8 @@ fn new_inner_half(tree: &Tree) -> Option<u64> {
 fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     let node = tree.node(node).unwrap();
     let children: Vec<_> = node.bitmap().slots().map(|slot| tree.node(node.target(slot)).unwrap()).collect();
-    let few = children.iter().find(|child| child.level() == 0 && child.bitmap().count() == tree.layout.fill_min())?;
-    children.iter().find(|child| child.bitmap().count() > tree.layout.fill_min())?;
+    let few = children.iter().find(|child| child.level() == 0 && child.bitmap().count() == tree.fill_min)?;
+    children.iter().find(|child| child.bitmap().count() > tree.fill_min)?;
     let slot = few.bitmap().slots().next()?;
     Some((few.rect(slot), few.target(slot)))
 }
@@ -253,7 +250,7 @@ fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
         let root = tree.root().unwrap();
         let is_full = |&slot: &usize| tree.node(root.target(slot)).unwrap().bitmap().count() == options.fan_out;
         let Some(slot) = root.bitmap().slots().filter(|_| root.level() > 0).find(is_full) else { continue };
-        let mut alone = Metadata::empty(false, tree.layout.words);
+        let mut alone = layout::Metadata::empty(false, tree.layout.words);
         alone.set(slot, true);
         tree.store_metadata(&root, &alone);
         let leaf = tree.node(root.target(slot)).unwrap();
@@ -288,7 +285,7 @@ fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
 /// Marks are 32 bits of a number and the session's above.
 #[test]
 fn marks_run_on_into_those_of_openings_that_never_were() {
-    const MARKS: u64 = 1 << MARK_SHIFT;
+    const MARKS: u64 = 1 << tree::MARK_SHIFT;
     for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
         let (controller, options) = (Controller::new(), options(Rebalancing::InPlace, leaves));
         let storage = controller.storage();
@@ -301,7 +298,7 @@ fn marks_run_on_into_those_of_openings_that_never_were() {
             assert!(before > last && tree.is_of_now(before), "{before}");
             last = tree.new_mark();
             assert_eq!(tree.pool().open_counter(), session, "{number}");
-            assert!(tree.is_of_now(last) && last >> MARK_SHIFT <= session, "{last}");
+            assert!(tree.is_of_now(last) && last >> tree::MARK_SHIFT <= session, "{last}");
         }
         drop(tree);
         let image = controller.process_kill(controller.events());
@@ -435,7 +432,7 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
         found
     };
     let nearest = |tree: &Tree| -> Vec<u64> {
-        let found = tree.nearest(&[50.0; 2], NEAREST, SearchMode::Validated).unwrap();
+        let found = tree.nearest(&[50.0; 2], NEAREST, SearchMode::Validated, |_, _| true).unwrap();
         found.into_iter().map(|(_, _, payload)| payload).collect()
     };
     let distance = |payload: &u64| entry(*payload).0.distance_squared(&[50.0; 2]);

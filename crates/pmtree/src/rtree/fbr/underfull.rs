@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use terrane_pmem::Backend;
 use terrane_storage::sync::{Ordering, thread};
 
-use super::FbrTree;
-use super::delete::Path;
 use super::node::Node;
-use crate::rtree::blocks;
+use super::tree::FbrTree;
+use crate::blocks;
+use crate::rtree::search::Path;
 use crate::{Error, Result};
 
 /// Nodes that are mended under one guard, which keeps their blocks and slots: a round.
@@ -153,7 +153,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         let is_linked = self.links(&parent, node.offset)?;
         round.has_released |= !is_linked;
-        round.mended += usize::from(!is_linked || self.metadata(&node).count() >= self.layout.fill_min());
+        round.mended += usize::from(!is_linked || self.metadata(&node).count() >= self.fill_min);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             let child = self.child(node.level(), child)?;
             path.push(child.offset);
             slots.push(slot);
-            let is_underfull = self.metadata(&child).count() < self.layout.fill_min();
+            let is_underfull = self.metadata(&child).count() < self.fill_min;
             if is_underfull && !walk.tried.contains(&child.offset) {
                 walk.paths.push(path.clone());
                 walk.place.clone_from(slots);

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::Backend;
 
-use super::LoggedTree;
 use super::log::BLOCK_LENGTH;
 use super::node::Node;
-use crate::rtree::blocks;
-use crate::rtree::fbr::Census;
-use crate::{Rect, Result};
+use super::tree::LoggedTree;
+use crate::blocks;
+use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free, and blocks of the
@@ -43,7 +42,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         if !reached.insert(node.offset) {
             return Err(self.damaged(node.offset, "a node is linked twice"));
         }
-        census.underfull += u64::from(!is_root && node.count() < self.layout.fill_min());
+        census.underfull += u64::from(!is_root && node.count() < self.fill_min);
         if node.level() == 0 {
             census.leaves += 1;
             census.entries += node.count() as u64;

@@ -3,9 +3,9 @@
 
 use terrane_pmem::Backend;
 
-use super::LoggedTree;
 use super::node::Image;
-use crate::rtree::blocks::without_space;
+use super::tree::LoggedTree;
+use crate::blocks::without_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -17,7 +17,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let Some(path) = self.find(rect, payload)? else { return Ok(false) };
         self.remove(&path, rect, payload)?;
         for depth in (1..path.len()).rev() {
-            if self.node(path[depth])?.count() < self.layout.fill_min() {
+            if self.node(path[depth])?.count() < self.fill_min {
                 self.mend_underflow(&path[..depth], path[depth]).or_else(without_space)?;
             }
         }
@@ -58,7 +58,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             return Err(self.damaged(parent.offset, "it links its child twice"));
         }
         let mut change = self.change();
-        let is_shared = few.node().count() + more.node().count() >= 2 * self.layout.fill_min();
+        let is_shared = few.node().count() + more.node().count() >= 2 * self.fill_min;
         if is_shared {
             self.redistribute(&bounds, &mut few, &mut more);
             parent.set_rect(slot, &self.bounds(&more)?);

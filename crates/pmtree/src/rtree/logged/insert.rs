@@ -2,8 +2,9 @@
 
 use terrane_pmem::Backend;
 
-use super::LoggedTree;
-use super::node::Node;
+use super::log::Change;
+use super::node::{Image, Node};
+use super::tree::LoggedTree;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -58,7 +59,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let mut stays = self.image(node)?;
         let entries: Vec<(Rect<D>, u64)> = stays.node().entries().collect();
         let rects: Vec<Rect<D>> = entries.iter().map(|(rect, _)| *rect).collect();
-        let is_second = self.split.divide(&rects, self.layout.fill_min());
+        let is_second = self.split.divide(&rects, self.fill_min);
         let half = |wanted: bool| {
             entries.iter().zip(&is_second).filter(move |(_, is_second)| **is_second == wanted).map(|(entry, _)| *entry)
         };
@@ -83,5 +84,27 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         change.images.push(stays);
         self.commit(change)?;
         Ok(halves.map(|(_, node)| node))
+    }
+
+    /// Makes the boxes of the node whose image came last, and of those above it, the smallest ones again, as far as something changes
+    /// (AdjustTree of Guttman 1984).
+    ///
+    /// From what the nodes hold, not from what came: the box of a leaf that was empty is not one around entries, so it may
+    /// shrink where one comes.
+    pub(super) fn adjust_boxes(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
+        for &node in above.iter().rev() {
+            let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
+            let parent = self.node(node)?;
+            let Some(slot) = parent.slot_of(child.offset) else {
+                return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
+            };
+            // A leaf that was left with one entry (L7) is empty after its deletion, and keeps its box.
+            let changed = child.bounds().filter(|bounds| parent.rect(slot) != *bounds);
+            let Some(bounds) = changed else { return Ok(()) };
+            let mut image = self.image(node)?;
+            image.set_rect(slot, &bounds);
+            change.images.push(image);
+        }
+        Ok(())
     }
 }

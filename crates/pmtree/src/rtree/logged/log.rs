@@ -14,10 +14,11 @@ use std::collections::BTreeSet;
 
 use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
-use super::node::{Image, Layout, Node};
-use super::{LoggedTree, ROOT_WORD};
+use super::layout::{Layout, ROOT_WORD};
+use super::node::{Image, Node};
+use super::tree::LoggedTree;
 use crate::Result;
-use crate::rtree::blocks::{self, damaged};
+use crate::blocks::{self, damaged};
 
 /// Most nodes of one change: a path from a root that no pool has room for.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;

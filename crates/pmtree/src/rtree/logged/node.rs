@@ -8,57 +8,10 @@
 //! An entry holds the lower and the upper corner, then the offset of the child, or the payload. Entries are as long as
 //! those of the FBR-tree; a bitmap would serve nothing, since no entry counts before its whole node does.
 
-use terrane_pmem::{LINE_LENGTH, View, WORD_LENGTH};
+use terrane_pmem::View;
 
+use super::layout::{COUNT, LEVEL, Layout};
 use crate::Rect;
-use crate::rtree::limits;
-use crate::rtree::split;
-
-const LEVEL: usize = 0;
-const COUNT: usize = 1;
-
-const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
-const HEADER_WORDS: usize = LINE_WORDS;
-
-/// Where things are in nodes of one tree, of `D` dimensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout<const D: usize> {
-    pub(super) fan_out: usize,
-}
-
-impl<const D: usize> Layout<D> {
-    /// Words from one entry to the next.
-    const ENTRY_WORDS: usize = (2 * D + 1).next_multiple_of(LINE_WORDS);
-
-    pub(super) fn new(fan_out: usize) -> Option<Self> {
-        const { limits::check_dimensions::<D>() };
-        limits::is_fan_out(fan_out).then_some(Self { fan_out })
-    }
-
-    /// Fewest entries of a node that is not the root, but for those that are left with fewer (L7).
-    pub(super) fn fill_min(&self) -> usize {
-        split::fill_min(self.fan_out)
-    }
-
-    fn node_words(&self) -> usize {
-        Self::entry(self.fan_out)
-    }
-
-    /// Bytes of a node.
-    pub(super) fn node_length(&self) -> u64 {
-        self.node_words() as u64 * WORD_LENGTH
-    }
-
-    /// Number of the first word of an entry within the node.
-    const fn entry(slot: usize) -> usize {
-        HEADER_WORDS + slot * Self::ENTRY_WORDS
-    }
-
-    /// Number of the word that holds an entry's child or payload.
-    const fn target(slot: usize) -> usize {
-        Self::entry(slot) + 2 * D
-    }
-}
 
 /// A node to be read: words in the pool, or of an [`Image`].
 #[derive(Clone, Copy)]

@@ -2,8 +2,8 @@
 
 use terrane_pmem::Backend;
 
-use super::LoggedTree;
 use super::node::Node;
+use super::tree::LoggedTree;
 use crate::Result;
 use crate::rtree::shape::{Shape, of_node};
 

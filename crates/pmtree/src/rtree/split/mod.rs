@@ -3,7 +3,8 @@
 mod quadratic;
 mod rstar;
 
-use super::Rect;
+use super::rect::Rect;
+use crate::{Error, Result};
 
 /// By which rule the entries of a full node are divided into two. Any of them is as safe as the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +16,23 @@ pub enum Split {
     Quadratic,
 }
 
-/// Fewest entries that a split leaves in a node of so many at most.
-pub(super) fn fill_min(fan_out: usize) -> usize {
-    (fan_out * 2 / 5).max(2)
+/// Fewest entries that a split leaves in a half by default, in percent of the fan-out.
+pub(super) const FILL_MIN_PERCENT: u8 = 40;
+
+/// The most that can be asked for.
+const FILL_MIN_PERCENT_MAX: u8 = 50;
+
+/// Refuses a percentage that two halves cannot both have.
+pub(super) fn check_fill_min(percent: u8) -> Result<()> {
+    match percent <= FILL_MIN_PERCENT_MAX {
+        true => Ok(()),
+        false => Err(Error::FillMin { percent, most: FILL_MIN_PERCENT_MAX }),
+    }
+}
+
+/// Fewest entries of a node with this fan-out and percentage.
+pub(super) fn fill_min(fan_out: usize, percent: u8) -> usize {
+    (fan_out * usize::from(percent) / 100).max(2)
 }
 
 impl Split {

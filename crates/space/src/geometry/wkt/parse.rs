@@ -1,8 +1,8 @@
-//! Reads well-known text straight into well-known binary.
+//! Reads well-known text directly into well-known binary.
 //!
-//! The `wkt` crate is the reference in the tests. It is not used here because
-//! it refuses empty members of multi-points and heights without a tag, passes
-//! over text after the end, recurses without limit and cannot say where.
+//! The `wkt` crate serves as a reference in the tests only. It refuses empty members of
+//! multi-points and heights without a tag, ignores text after the end, recurses without limit and
+//! gives no position of an error.
 
 use crate::geometry::error::GeometryError;
 use crate::geometry::kind::{Dimensions, GeometryKind};
@@ -12,12 +12,11 @@ use crate::geometry::write::{CommonDimensions, Writer};
 
 /// The stored form of a geometry in well-known text.
 ///
-/// Case and spacing do not matter; `POINTZ` is `POINT Z`; without a tag, three
-/// numbers are x, y, z and four x, y, z, m; the points of a multi-point may
-/// have brackets of their own or not.
+/// Case and spacing do not matter, and `POINTZ` is `POINT Z`. Without a tag, three numbers are x,
+/// y, z and four are x, y, z, m. The points of a multi-point may have their own brackets.
 ///
 /// # Errors
-/// What is wrong with the text and where, or with the geometry it describes.
+/// What is wrong with the text and where, or with the geometry that it describes.
 pub fn from_wkt(text: &str) -> Result<Vec<u8>, GeometryError> {
     let mut parser = Parser { text: text.as_bytes(), offset: 0, writer: Writer::default() };
     parser.geometry(1)?;
@@ -58,18 +57,18 @@ impl Parser<'_> {
         self.offset += self.text[self.offset..].iter().take_while(is_space).count();
     }
 
-    /// Passes over `byte` if it is next.
+    /// Skips `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let is_next = self.peek() == Some(byte);
         self.offset += usize::from(is_next);
         is_next
     }
 
-    /// The next word in upper case, not yet passed over, and where it ends.
+    /// The next word in upper case, not consumed, and its end.
     fn word(&mut self) -> (String, usize) {
         self.skip_space();
         let rest = &self.text[self.offset..];
-        // No keyword is longer; a longer word is no keyword.
+        // No keyword is longer, so a longer word is no keyword.
         let length = rest.iter().take(24).take_while(|byte| byte.is_ascii_alphabetic()).count();
         let word = rest[..length].iter().map(|byte| char::from(byte.to_ascii_uppercase()));
         (word.collect(), self.offset + length)
@@ -109,11 +108,11 @@ impl Parser<'_> {
         self.body(kind, dimensions)
     }
 
-    /// The type and what tags it, attached (`POINTZ`) or not (`POINT Z`).
+    /// The type and its tag, attached (`POINTZ`) or not (`POINT Z`).
     fn kind(&mut self) -> Result<(GeometryKind, Option<Dimensions>), GeometryError> {
         let (word, end) = self.word();
         if word == "SRID" {
-            return Err(self.refusal("EWKT is not supported: leave out the SRID"));
+            return Err(self.refusal("EWKT is not supported: remove the SRID"));
         }
         let tags = [("", None), ("ZM", Some((true, true))), ("Z", Some((true, false))), ("M", Some((false, true)))];
         let dimensions = |(has_z, has_m)| Dimensions { has_z, has_m };
@@ -136,8 +135,8 @@ impl Parser<'_> {
         Ok((kind, None))
     }
 
-    /// The dimensions of the first position of the brackets that follow, which
-    /// all must have; x and y when there is none.
+    /// The dimensions of the first position in the brackets that follow, which all must have; x and
+    /// y if there is none.
     fn untagged_dimensions(&self) -> Dimensions {
         let rest = &self.text[self.offset..];
         let mut depth = 0i64;

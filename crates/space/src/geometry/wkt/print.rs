@@ -9,7 +9,7 @@ use crate::geometry::walk::{Visitor, walk};
 /// The geometry as well-known text with the shortest numbers that read back the same.
 ///
 /// # Errors
-/// Bytes that are not a geometry.
+/// When the bytes are not a geometry.
 pub fn to_wkt(bytes: &[u8]) -> Result<String, GeometryError> {
     let mut writer = TextWriter::default();
     walk(bytes, &mut writer)?;

@@ -1,6 +1,7 @@
 use terrane_lsm::log::LogOptions;
 use terrane_lsm::policy::MergePolicy;
-use terrane_storage::{MemoryStorage, Storage};
+use terrane_storage::Storage;
+use terrane_testkit::MemoryStorage;
 
 use super::*;
 use crate::dataset::{AtomicBatch, Dataset};

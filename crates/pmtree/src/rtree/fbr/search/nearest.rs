@@ -1,99 +1,77 @@
 //! Nearest neighbours, best first (Hjaltason and Samet 1999), as of the same promise as other searches.
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::{Children, FbrTree, Path, ROUNDS_MAX, Reading, SearchMode, Sought};
-use crate::rtree::blocks;
-use crate::rtree::closest::{Closest, Found, ordered};
-use crate::{Rect, Result};
 use terrane_pmem::Backend;
 
-/// A node to be read: the closest one is the greatest.
-#[derive(Debug)]
-struct Candidate {
-    distance_squared: f64,
-    node: u64,
+use super::super::tree::FbrTree;
+use super::{ROUNDS_MAX, Reading, SearchMode, Siblings};
+use crate::blocks;
+use crate::rtree::nearest::{Candidate, Nearest};
+use crate::{Rect, Result};
+
+/// How a node that is to be read is linked.
+#[derive(Clone, Copy, Debug)]
+struct Link {
     /// The level of its parent; none for the root.
     level: Option<u64>,
     /// The parent's place among those that were read.
     parent: usize,
 }
 
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.distance_squared.total_cmp(&self.distance_squared).then(other.node.cmp(&self.node))
-    }
-}
-
-ordered!([] Candidate);
-
 /// A root, or a node whose children are candidates: as it was read, and what is known of the children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
     reading: Option<Reading<'a, D, B>>,
-    children: Children,
-}
-
-/// The entries closest to a point, where they are looked for depth first.
-struct Nearest<'q, const D: usize> {
-    point: &'q [f64; D],
-    closest: Closest<D>,
-}
-
-impl<const D: usize> Sought<D> for Nearest<'_, D> {
-    fn enters(&self, bounds: &Rect<D>) -> bool {
-        self.closest.wants(bounds.distance_squared(self.point))
-    }
-
-    fn meets(&self, rect: &Rect<D>) -> bool {
-        self.enters(rect)
-    }
-
-    fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
-        self.closest.add(Found { distance_squared: rect.distance_squared(self.point), payload, rect });
-    }
+    siblings: Siblings,
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// The `count` entries whose boxes lie closest to a point, with the squares of their distances, the closest first.
-    /// Of entries at one distance some may be left out. Squares are `f64`: distances beyond some 1e154 are one, as are those
-    /// below some 1e-162.
+    /// The `count` entries closest to a point among those that `accepts` takes: square of the distance, box
+    /// and payload, the closest first. Of entries at one distance some may be left out. Squares are `f64`:
+    /// distances beyond some 1e154 are one, as are those below some 1e-162.
     ///
-    /// With [`SearchMode::SharedLock`] they are read as with [`SearchMode::Validated`].
+    /// `accepts` decides inside of the search, by box and payload alone: where writers overtake the search,
+    /// it is asked again, or of entries that are not there in the end. With [`SearchMode::SharedLock`] nodes
+    /// are read as with [`SearchMode::Validated`].
     ///
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite; damage.
-    pub fn nearest(&self, point: &[f64; D], count: usize, mode: SearchMode) -> Result<Vec<(f64, Rect<D>, u64)>> {
+    pub fn nearest(
+        &self,
+        point: &[f64; D],
+        count: usize,
+        mode: SearchMode,
+        accepts: impl Fn(&Rect<D>, u64) -> bool,
+    ) -> Result<Vec<(f64, Rect<D>, u64)>> {
         Rect::point(*point)?;
         let _pinned = self.pool.pin();
         let mut is_validated = mode != SearchMode::ReadUncommitted;
         loop {
             for _ in 0..ROUNDS_MAX {
-                if let Some(found) = self.search_nearest(point, count, is_validated)? {
-                    return Ok(found);
+                let mut nearest = Nearest::new(point, count, &accepts);
+                if self.search_nearest(&mut nearest, is_validated)? {
+                    return Ok(nearest.into_sorted());
                 }
                 is_validated = true;
             }
-            let mut sought = Nearest { point, closest: Closest::new(count) };
-            if self.search_locked(&mut sought)?.is_ok() {
-                return Ok(sought.closest.into_sorted());
+            let mut nearest = Nearest::new(point, count, &accepts);
+            if self.search_locked(&mut nearest)?.is_ok() {
+                return Ok(nearest.into_sorted());
             }
         }
     }
 
-    /// `None` if something changed that was read; if that is not validated, only if it was so much that it must have, or the tree is
-    /// damaged.
-    fn search_nearest(
+    /// Whether they were found. They were not if something changed that was read. Without validation that is
+    /// said only if the nodes were too many, so that the tree has changed or is damaged.
+    fn search_nearest<A: Fn(&Rect<D>, u64) -> bool>(
         &self,
-        point: &[f64; D],
-        count: usize,
+        nearest: &mut Nearest<'_, D, A>,
         is_validated: bool,
-    ) -> Result<Option<Vec<(f64, Rect<D>, u64)>>> {
+    ) -> Result<bool> {
         let root = self.backend().load(self.root_word());
-        let mut opened = vec![Opened { reading: None, children: Children::default() }];
-        let mut candidates =
-            BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, level: None, parent: 0 }]);
-        let mut closest = Closest::new(count);
+        let mut opened = vec![Opened { reading: None, siblings: Siblings::default() }];
+        let of_root = Link { level: None, parent: 0 };
+        let mut candidates = BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, link: of_root }]);
         // The root word first: what came to the root since it was read did so before it was the root again.
         let is_whole = |opened: &[Opened<'_, D, B>]| {
             let is_current =
@@ -101,56 +79,47 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             self.backend().load(self.root_word()) == root && opened.iter().all(is_current)
         };
         let mut nodes = 0;
-        while let Some(Candidate { distance_squared, node: offset, level, parent }) = candidates.pop() {
-            if !closest.wants(distance_squared) {
+        while let Some(Candidate { distance_squared, node: offset, link }) = candidates.pop() {
+            if !nearest.wants(distance_squared) {
                 break;
             }
-            let node = match level {
+            let node = match link.level {
                 Some(level) => self.child(level, offset)?,
                 None => self.root_at(offset)?,
             };
             let reading = self.read(&node)?;
-            let Opened { reading: parent_reading, children: siblings } = &mut opened[parent];
-            siblings.to_read.push(offset);
-            siblings.next = siblings.to_read.len();
+            let Opened { reading: parent_reading, siblings } = &mut opened[link.parent];
+            siblings.children.begin(offset);
             if is_validated && siblings.note(parent_reading.as_ref(), &reading).is_err() {
-                return Ok(None);
+                return Ok(false);
             }
             // A sibling that a split has just made, which is not linked yet.
-            for sibling in siblings.to_read.drain(siblings.next..) {
-                candidates.push(Candidate { distance_squared, node: sibling, level, parent });
+            for sibling in siblings.children.take_others() {
+                candidates.push(Candidate { distance_squared, node: sibling, link });
             }
-            let place = opened.len();
+            let link_below = Link { level: Some(node.level()), parent: opened.len() };
             for slot in reading.metadata.slots() {
                 let rect = node.rect(slot);
-                let distance_squared = rect.distance_squared(point);
-                if !closest.wants(distance_squared) {
-                    continue;
-                }
+                let Some(distance_squared) = nearest.wanted(&rect) else { continue };
                 match node.level() {
-                    0 => closest.add(Found { distance_squared, payload: node.target(slot), rect }),
-                    level => candidates.push(Candidate {
-                        distance_squared,
-                        node: node.target(slot),
-                        level: Some(level),
-                        parent: place,
-                    }),
+                    0 => nearest.add(distance_squared, rect, node.target(slot)),
+                    _ => candidates.push(Candidate { distance_squared, node: node.target(slot), link: link_below }),
                 }
             }
             if is_validated && !self.is_current(&reading) {
-                return Ok(None);
+                return Ok(false);
             }
             nodes += 1;
             if self.are_too_many(nodes) {
                 return match is_validated && is_whole(&opened) {
                     true => Err(blocks::too_many(&self.pool, root)),
-                    false => Ok(None),
+                    false => Ok(false),
                 };
             }
-            if node.level() > 0 || level.is_none() {
-                opened.push(Opened { reading: Some(reading), children: Children::default() });
+            if node.level() > 0 || link.level.is_none() {
+                opened.push(Opened { reading: Some(reading), siblings: Siblings::default() });
             }
         }
-        Ok((!is_validated || is_whole(&opened)).then(|| closest.into_sorted()))
+        Ok(!is_validated || is_whole(&opened))
     }
 }

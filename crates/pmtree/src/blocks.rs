@@ -1,0 +1,101 @@
+//! Whether the blocks of a pool are those of the tree in it.
+
+use std::collections::BTreeSet;
+
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
+
+use crate::limits::LEVEL_MAX;
+use crate::{Error, Result};
+
+/// Checks that a block begins at an offset, and that it is as long as blocks for so many bytes are.
+pub(crate) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+    match pool.check_block(block)? {
+        found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
+        found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
+    }
+}
+
+/// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as blocks for so many bytes are.
+pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
+    check_length(pool, block, length)?;
+    match pool.is_acquired(block)? {
+        true => Ok(()),
+        false => Err(damaged(pool, block, "a block of the tree is free")),
+    }
+}
+
+/// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
+/// fails: nothing, unless it is damaged.
+pub(crate) fn without_space(error: impl Into<Error>) -> Result<()> {
+    match error.into() {
+        Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Whether there is no more space for the pool: on the disk, or in the range of addresses.
+pub(crate) fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Pool(terrane_pmem::Error::Storage(error)) => error.is_storage_full(),
+        Error::Pool(error) => matches!(error, terrane_pmem::Error::AddressSpace { .. }),
+        _ => false,
+    }
+}
+
+/// Checks that a tree can be as high as its root says.
+#[inline]
+pub(crate) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {
+    if level <= LEVEL_MAX {
+        return Ok(());
+    }
+    Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
+}
+
+/// Whether these are more nodes than the pool has room for. Each one is linked once, so what a search reads of a tree that does
+/// not change meanwhile are not so many.
+#[inline]
+pub(crate) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
+    nodes.saturating_mul(node_length) > pool.length()
+}
+
+/// What it means that a search has read so many.
+#[cold]
+#[inline(never)]
+pub(crate) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
+    damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
+}
+
+/// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
+/// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
+/// there are none.
+pub(crate) fn check<B: Backend>(
+    pool: &mut Pool<B>,
+    (block, block_length): (u64, u64),
+    node_length: u64,
+    reached: &BTreeSet<u64>,
+) -> Result<()> {
+    pool.reclaim_all()?;
+    let mut acquired = BTreeSet::new();
+    pool.visit_blocks(|offset, _| {
+        acquired.insert(offset);
+    })?;
+    for &offset in reached {
+        if !acquired.contains(&offset) {
+            return Err(damaged(pool, offset, "a block of the tree is free"));
+        }
+        check_length(pool, offset, if offset == block { block_length } else { node_length })?;
+    }
+    if let Some(&lost) = acquired.difference(reached).next() {
+        return Err(damaged(pool, lost, "a block is acquired and not linked"));
+    }
+    if pool.backend().load(ROOT) != block {
+        return Err(damaged(pool, ROOT, "the pool's root word has changed"));
+    }
+    Ok(())
+}
+
+/// What a tree's pool is where it holds what cannot be.
+#[cold]
+pub(crate) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
+    Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.into() }
+}

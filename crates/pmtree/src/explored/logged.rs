@@ -1,0 +1,74 @@
+//! The tree that logs whole nodes as the crash explorer runs it.
+
+use terrane_pmem::explorer::{Checked, Place};
+use terrane_storage::Storage;
+
+use super::spread::{PlanarTree, boxed};
+use super::steps::{Step, steps_drawn};
+use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
+use crate::logged::{LoggedTree, Options};
+use crate::{PersistenceDomain, PersistentTree};
+
+/// Entries of a node. Large nodes differ in nothing.
+const FAN_OUT: usize = 4;
+
+/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line names.
+const STEPS: usize = 80;
+
+const PLACES: [Place; 12] = [
+    Place::both("logged.create"),
+    Place::both("logged.create.link"),
+    Place::flush("logged.create.root"),
+    Place::both("logged.log.apply"),
+    Place::flush("logged.log.apply.root"),
+    Place::both("logged.log.clear"),
+    Place::both("logged.log.commit"),
+    Place::fence("logged.log.extend"),
+    Place::both("logged.log.extend.link"),
+    Place::both("logged.log.image"),
+    Place::flush("logged.log.later"),
+    Place::flush("logged.log.node"),
+];
+
+/// A tree of small nodes that logs them whole.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    options: Options,
+}
+
+impl ExploredTree for Logged {
+    const NAME: &'static str = "logged";
+
+    fn configurations() -> Vec<Explored<Self>> {
+        let on = |(medium, domain)| {
+            let mut options = Options { fan_out: FAN_OUT, ..Options::new(domain) };
+            in_small_chunks(&mut options.pool);
+            Explored { configuration: format!("{FAN_OUT}-{medium}"), tree: Self { options } }
+        };
+        MEDIA.map(on).to_vec()
+    }
+
+    fn domain(&self) -> PersistenceDomain {
+        self.options.pool.domain
+    }
+
+    fn has_small_nodes(&self) -> bool {
+        true
+    }
+
+    fn create(&self, storage: &dyn Storage, name: &str) -> Checked<Box<dyn PlanarTree>> {
+        boxed(LoggedTree::<2, _>::create(storage, name, &self.options))
+    }
+
+    fn open(&self, storage: &dyn Storage, name: &str) -> Checked<Box<dyn PlanarTree>> {
+        boxed(LoggedTree::<2, _>::open(storage, name, &self.options))
+    }
+
+    fn steps(&self, seed: u64) -> Vec<Step> {
+        steps_drawn(seed, STEPS)
+    }
+
+    fn places() -> Vec<Place> {
+        PLACES.to_vec()
+    }
+}

@@ -1,0 +1,124 @@
+//! Making, opening and closing trees.
+
+use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
+use terrane_storage::Storage;
+
+use super::layout::{
+    DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, LEAVES, LOG_START, Layout, LeafForm, Metadata, ROOT_WORD, SHORT_MARKS,
+};
+use super::log::Log;
+use super::look::{self, Look};
+use super::node::write_header;
+use super::options::Options;
+use super::tags;
+use super::tree::{FbrTree, MARK_SHIFT, marks_before};
+use crate::rtree::split::check_fill_min;
+use crate::{Error, Result, creation, limits};
+
+const CREATE: Site = Site::new("fbr.create");
+const CREATE_ROOT: Site = Site::new("fbr.create.root");
+const CREATE_LINK: Site = Site::new("fbr.create.link");
+const SHORTEN: Site = Site::new("fbr.shorten");
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    /// Creates a tree in a new pool under a name that is free.
+    pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        check_fill_min(options.fill_min_percent)?;
+        let layout = Self::layout(options)?;
+        let of_pool = creation::pool_options(LAYOUT_ID, &options.pool);
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::plant(pool, &layout))?;
+        Ok(Self::new(pool, layout, options, block))
+    }
+
+    /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
+    ///
+    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
+    /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape
+    /// says, where that leaf is of another form, the root of a level that no tree reaches, where no tree's block is named although the pool
+    /// has blocks, and where the log cannot be completed or undone. So that this holds for damage that only recovery meets, in a node that a
+    /// crash has left half changed, recovery is rehearsed before.
+    pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        check_fill_min(options.fill_min_percent)?;
+        let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
+        let Some(Look { block, layout, has_short_marks, is_changing }) = look::look(found.pool())? else {
+            // A crash came between the creation of the pool and that of the tree.
+            let layout = Self::layout(options)?;
+            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
+            return Ok(Self::new(pool, layout, options, block));
+        };
+        if is_changing {
+            let rehearsed = FbrTree::<D, _>::new(found.rehearse()?, layout, options, block);
+            rehearsed.recover()?;
+            look::check_way_down(rehearsed.pool(), &layout, block)?;
+        }
+        if !has_short_marks {
+            let session = found.pool().open_counter() + 1;
+            found.pool().check_openings(openings_with_short_marks(session))?;
+        }
+        let pool = found.take()?;
+        if !has_short_marks {
+            Self::shorten_marks(&pool, &layout, block);
+        }
+        let tree = Self::new(pool, layout, options, block);
+        tree.recover()?;
+        Ok(tree)
+    }
+
+    /// Makes all of it durable, also on the page cache, and marks the pool as closed.
+    pub fn close(self) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+
+    fn layout(&Options { fan_out, leaves, .. }: &Options) -> Result<Layout<D>> {
+        if leaves == LeafForm::SelfValidating && !Layout::<D>::ENTRIES_VALIDATE {
+            return Err(Error::LongEntries { dimensions: D });
+        }
+        Layout::new(fan_out, leaves).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
+    }
+
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
+    /// Gives the offset of its block.
+    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+        let length = LOG_START + Log::length(layout);
+        pool.check_block_length(length.max(layout.node_length()))?;
+        let mut intent = pool.intent();
+        let block = intent.acquire(length, ROOT)?;
+        let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
+        let backend = pool.backend();
+        for offset in (block..block + length).step_by(WORD_LENGTH as usize) {
+            backend.store(offset, 0);
+        }
+        backend.store(block + DIMENSIONS, D as u64);
+        backend.store(block + FAN_OUT, layout.fan_out as u64);
+        backend.store(block + LEAVES, layout.leaves.code() | SHORT_MARKS);
+        backend.store(block + ROOT_WORD, root);
+        backend.flush(block..block + length, CREATE);
+        write_header(backend, layout, root, 0, &Metadata::empty(true, layout.words));
+        if layout.leaves == LeafForm::SelfValidating {
+            let session = pool.open_counter();
+            tags::write_header(backend, layout, root, marks_before(session), session);
+        }
+        backend.flush(root..root + layout.header_length(), CREATE_ROOT);
+        backend.fence(CREATE);
+        backend.store(ROOT, block);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
+        intent.finish();
+        Ok(block)
+    }
+
+    /// Lets new marks be above all those of [`LONG_MARK_SHIFT`] that the tree has.
+    fn shorten_marks(pool: &Pool<B>, layout: &Layout<D>, block: u64) {
+        pool.skip_openings(openings_with_short_marks(pool.open_counter()));
+        pool.backend().store(block + LEAVES, layout.leaves.code() | SHORT_MARKS);
+        // Until the next fence, a power loss leads to it once more, which does no harm.
+        pool.backend().flush(block + LEAVES..block + LEAVES + WORD_LENGTH, SHORTEN);
+    }
+}
+
+/// Low bits of the marks in trees that do not say [`SHORT_MARKS`].
+const LONG_MARK_SHIFT: u32 = 40;
+
+/// The number of an opening whose marks are above those of [`LONG_MARK_SHIFT`] that a session and all before can have.
+fn openings_with_short_marks(session: u64) -> u64 {
+    (session + 1) << (LONG_MARK_SHIFT - MARK_SHIFT)
+}

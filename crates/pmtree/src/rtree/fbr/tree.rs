@@ -1,0 +1,123 @@
+//! A tree in use.
+
+use std::fmt::Debug;
+
+use terrane_pmem::{Backend, Native, Pool};
+use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+
+use super::layout::{Layout, ROOT_WORD};
+use super::locks::Locks;
+use super::log::Log;
+use super::options::{Options, Rebalancing};
+use crate::rtree::split::fill_min;
+use crate::{Error, Split, blocks};
+
+/// A tree of boxes in `D` dimensions, 2 to 4, each with a payload of 8 bytes, in a pool of its own.
+///
+/// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact look-ups are durably
+/// linearizable: each is done when its call returns, whatever crash follows, and what one of them has seen stays.
+/// Any number of threads share a tree. Dropping it without [`FbrTree::close`] is as if the process had been killed.
+///
+/// Other dimensions do not compile:
+/// ```no_run
+/// # use terrane_pmtree::fbr::{FbrTree, Options};
+/// # use terrane_pmtree::{PersistenceDomain, Result};
+/// # fn create(storage: &dyn terrane_storage::Storage, options: &Options) -> Result<()> {
+/// let tree: FbrTree<4> = FbrTree::create(storage, "tree", options)?;
+/// # Ok(())
+/// # }
+/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// ```
+/// ```compile_fail,E0080
+/// # use terrane_pmtree::fbr::{FbrTree, Options};
+/// # use terrane_pmtree::{PersistenceDomain, Result};
+/// # fn create(storage: &dyn terrane_storage::Storage, options: &Options) -> Result<()> {
+/// let tree: FbrTree<5> = FbrTree::create(storage, "tree", options)?;
+/// # Ok(())
+/// # }
+/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct FbrTree<const D: usize, B: Backend = Native> {
+    pub(super) pool: Pool<B>,
+    pub(super) layout: Layout<D>,
+    pub(super) rebalancing: Rebalancing,
+    pub(super) split: Split,
+    /// Fewest entries of a node that is not the root and that no crash has left.
+    pub(super) fill_min: usize,
+    /// Offset of the block that holds the root word and the log.
+    pub(super) block: u64,
+    /// Number of this use of the pool, which volatile words carry.
+    pub(super) session: u64,
+    pub(super) locks: Locks,
+    pub(super) log: Log,
+    pub(super) marks: AtomicU64,
+    /// Whether deletions may have left nodes with fewer entries than they should have, for lack of space or of a sibling, or since others
+    /// have changed the way to them: it is not known of those of an earlier use of the pool.
+    pub(super) may_be_underfull: AtomicBool,
+    /// Held by who mends these; taken before any node's lock.
+    pub(super) mending: Mutex<()>,
+}
+
+impl<const D: usize, B: Backend> FbrTree<D, B> {
+    pub(super) fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
+        let session = pool.open_counter();
+        let locks = Locks::new(layout.node_length());
+        let &Options { rebalancing, split, fill_min_percent, .. } = options;
+        Self {
+            pool,
+            layout,
+            rebalancing,
+            split,
+            fill_min: fill_min(layout.fan_out, fill_min_percent),
+            block,
+            session,
+            locks,
+            log: Log::new(),
+            marks: AtomicU64::new(0),
+            may_be_underfull: AtomicBool::new(true),
+            mending: Mutex::new(()),
+        }
+    }
+
+    /// The pool, to count what operations cost.
+    pub fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    pub(super) fn backend(&self) -> &B {
+        self.pool.backend()
+    }
+
+    /// Offset of the root word.
+    pub(super) fn root_word(&self) -> u64 {
+        self.block + ROOT_WORD
+    }
+
+    pub(super) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+        blocks::damaged(&self.pool, offset, reason)
+    }
+
+    /// A mark that no other operation has, in this use of the pool or another one.
+    pub(super) fn new_mark(&self) -> u64 {
+        let number = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
+        // The marks run on into those of the next opening, which is made a later one while there are many left.
+        if number % (1 << MARK_SHIFT) == 1 << (MARK_SHIFT - 1) {
+            self.pool.skip_openings(self.session + (number >> MARK_SHIFT) + 1);
+        }
+        marks_before(self.session) + number
+    }
+
+    /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as durable as it ever will be.
+    pub(super) fn is_of_now(&self, mark: u64) -> bool {
+        mark >> MARK_SHIFT >= self.session
+    }
+}
+
+/// Low bits of a mark, which number those of a session; the session lies above, in so few bits that the highest is free.
+pub(super) const MARK_SHIFT: u32 = 32;
+
+/// A number right before the marks of a session, which none of them is.
+pub(super) fn marks_before(session: u64) -> u64 {
+    session << MARK_SHIFT
+}

@@ -1,0 +1,122 @@
+//! Making, opening and closing trees.
+
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT, Site, WORD_LENGTH};
+use terrane_storage::Storage;
+
+use super::layout::{DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, Layout, ROOT_WORD};
+use super::log::{self, BLOCK_LENGTH};
+use super::node::{Image, Node};
+use super::options::Options;
+use super::tree::LoggedTree;
+use crate::rtree::split::check_fill_min;
+use crate::{Census, Durability, Error, PersistentTree, Result, blocks, creation, limits};
+
+const CREATE: Site = Site::new("logged.create");
+const CREATE_ROOT: Site = Site::new("logged.create.root");
+const CREATE_LINK: Site = Site::new("logged.create.link");
+
+impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
+    type Backend = B;
+    type Options = Options;
+    type Census = Census;
+
+    fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        check_fill_min(options.fill_min_percent)?;
+        let layout = Self::layout(options)?;
+        let of_pool = creation::pool_options(LAYOUT_ID, &options.pool);
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::plant(pool, &layout))?;
+        Ok(Self::new(pool, layout, options, block))
+    }
+
+    /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
+    /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
+    /// has another use in the log, a root of a level that no tree reaches, and a pool with blocks that names no tree. Other damage
+    /// of nodes is found by who meets them. Not found is that a block for images is said to be where another node is, of the same
+    /// length.
+    fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        check_fill_min(options.fill_min_percent)?;
+        let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
+        let Some((block, layout)) = Self::look(found.pool())? else {
+            // A crash came between the creation of the pool and that of the tree.
+            let layout = Self::layout(options)?;
+            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
+            return Ok(Self::new(pool, layout, options, block));
+        };
+        let tree = Self::new(found.take()?, layout, options, block);
+        tree.recover()?;
+        Ok(tree)
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::of_medium(self.backend().domain())
+    }
+
+    fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    fn check(&mut self) -> Result<Census> {
+        self.check_all()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+}
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    fn layout(&Options { fan_out, .. }: &Options) -> Result<Layout<D>> {
+        Layout::new(fan_out).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
+    }
+
+    /// The tree's block and the layout of its nodes, if there is a tree, without a change of the pool.
+    fn look(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+        let block = pool.backend().load(ROOT);
+        if block == 0 {
+            return Ok(None);
+        }
+        pool.check_range(block, BLOCK_LENGTH)?;
+        pool.check_block(block)?;
+        let (dimensions, fan_out) = (pool.backend().load(block + DIMENSIONS), pool.backend().load(block + FAN_OUT));
+        if dimensions != D as u64 {
+            let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
+            return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
+        }
+        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| {
+            blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
+        })?;
+        blocks::check_own(pool, block, BLOCK_LENGTH)?;
+        let root = pool.backend().load(block + ROOT_WORD);
+        blocks::check_own(pool, root, layout.node_length())?;
+        let level = Node::<D, _>::new(root, pool.backend().view(root, layout.node_length())).level();
+        blocks::check_height(pool, root, level)?;
+        log::check(pool, &layout, block)?;
+        Ok(Some((block, layout)))
+    }
+
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
+    /// Gives the offset of its block.
+    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+        pool.check_block_length(layout.node_length().max(BLOCK_LENGTH))?;
+        let mut intent = pool.intent();
+        let block = intent.acquire(BLOCK_LENGTH, ROOT)?;
+        let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
+        let backend = pool.backend();
+        for offset in (block..block + BLOCK_LENGTH).step_by(WORD_LENGTH as usize) {
+            backend.store(offset, 0);
+        }
+        backend.store(block + DIMENSIONS, D as u64);
+        backend.store(block + FAN_OUT, layout.fan_out as u64);
+        backend.store(block + ROOT_WORD, root);
+        backend.flush(block..block + BLOCK_LENGTH, CREATE);
+        for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(Image::new(layout, root, 0).used_words()) {
+            backend.store(offset, word);
+        }
+        backend.flush(root..root + LINE_LENGTH, CREATE_ROOT);
+        backend.fence(CREATE);
+        backend.store(ROOT, block);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
+        intent.finish();
+        Ok(block)
+    }
+}

@@ -1,0 +1,36 @@
+//! How trees are created and opened.
+
+use terrane_pmem::PersistenceDomain;
+
+use super::layout::LAYOUT_ID;
+use crate::Split;
+use crate::rtree::split::FILL_MIN_PERCENT;
+
+/// Entries of a node by default, as in the FBR-tree.
+const FAN_OUT: usize = 55;
+
+/// How a tree is created or opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Entries of a node, 4 to 503. An existing tree keeps its own.
+    pub fan_out: usize,
+    /// How the entries of a full node are divided; may be another one each time the tree is opened.
+    pub split: Split,
+    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
+    /// entries. May be another one each time the tree is opened.
+    pub fill_min_percent: u8,
+    /// The medium, and how the file grows. The layout is the tree's own.
+    pub pool: terrane_pmem::Options,
+}
+
+impl Options {
+    /// Nodes of 55 entries, on a medium.
+    pub fn new(domain: PersistenceDomain) -> Self {
+        Self {
+            fan_out: FAN_OUT,
+            split: Split::default(),
+            fill_min_percent: FILL_MIN_PERCENT,
+            pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
+        }
+    }
+}

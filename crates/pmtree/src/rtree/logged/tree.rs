@@ -1,0 +1,80 @@
+//! A tree in use, and its nodes.
+
+use terrane_pmem::{Backend, Native, Pool, WORD_LENGTH};
+use terrane_storage::sync::RwLock;
+
+use super::layout::{Layout, ROOT_WORD};
+use super::node::{Image, Node};
+use super::options::Options;
+use crate::rtree::split::fill_min;
+use crate::{Error, Rect, Result, Split, blocks};
+
+/// An R-tree that logs every node whole before it changes it: what the [`FbrTree`](crate::fbr::FbrTree) is measured against.
+///
+/// A search sees the tree as of one instant: it holds the tree's lock shared. Deletions may need space, for the log. Dimensions are 2
+/// to 4.
+#[derive(Debug)]
+pub struct LoggedTree<const D: usize, B: Backend = Native> {
+    pub(super) pool: Pool<B>,
+    pub(super) layout: Layout<D>,
+    pub(super) split: Split,
+    /// Fewest entries of a node that is not the root, but for those that are left with fewer (L7).
+    pub(super) fill_min: usize,
+    /// Offset of the block that holds the root word and the log.
+    pub(super) block: u64,
+    /// For writing: the nodes, and the one log.
+    pub(super) lock: RwLock<()>,
+}
+
+impl<const D: usize, B: Backend> LoggedTree<D, B> {
+    pub(super) fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
+        let fill_min = fill_min(layout.fan_out, options.fill_min_percent);
+        Self { pool, layout, split: options.split, fill_min, block, lock: RwLock::new(()) }
+    }
+
+    pub(super) fn backend(&self) -> &B {
+        self.pool.backend()
+    }
+
+    /// The node at an offset, whose entries lie within it.
+    pub(super) fn node(&self, offset: u64) -> Result<Node<D, B::View<'_>>> {
+        let length = self.layout.node_length();
+        self.pool.check_range(offset, length)?;
+        let node = Node::new(offset, self.backend().view(offset, length));
+        if node.count() > self.layout.fan_out {
+            return Err(self.damaged(offset, format!("a node is said to have {} entries", node.count())));
+        }
+        Ok(node)
+    }
+
+    /// The child of an entry, which has to be of the level below.
+    pub(super) fn child(&self, level: u64, offset: u64) -> Result<Node<D, B::View<'_>>> {
+        let child = self.node(offset)?;
+        let found = child.level();
+        if found.checked_add(1) != Some(level) {
+            return Err(self.damaged(offset, format!("a node of level {found} is the child of one of level {level}")));
+        }
+        Ok(child)
+    }
+
+    pub(super) fn root(&self) -> Result<Node<D, B::View<'_>>> {
+        let root = self.node(self.backend().load(self.block + ROOT_WORD))?;
+        blocks::check_height(&self.pool, root.offset, root.level())?;
+        Ok(root)
+    }
+
+    /// A node's words, to be changed.
+    pub(super) fn image(&self, offset: u64) -> Result<Image<D>> {
+        self.node(offset)?;
+        Ok(Image::read(&self.layout, offset, |word| self.backend().load(offset + word as u64 * WORD_LENGTH)))
+    }
+
+    pub(super) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+        blocks::damaged(&self.pool, offset, reason)
+    }
+
+    /// The box around an image's entries, which there have to be.
+    pub(super) fn bounds(&self, image: &Image<D>) -> Result<Rect<D>> {
+        image.node().bounds().ok_or_else(|| self.damaged(image.offset, "it has no entries, and should have"))
+    }
+}
