@@ -8,7 +8,7 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
-use crate::engine::{DatasetHandle, Engine, is_given_up, reserve_bytes};
+use crate::engine::{DatasetHandle, Engine, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::IndexOptions;
@@ -101,8 +101,7 @@ pub struct StoreInfo {
     pub location: String,
     /// Durability mode.
     pub durability: String,
-    /// Bytes of the disk's reserve; 0, or the last half MiB (523,776), when it has been given up on a full disk and is not
-    /// whole again, and nothing where there is none.
+    /// Bytes of the disk reserve, 0 if it was released on a full disk and is not whole again; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_bytes: Option<u64>,
     /// Manifest steps so far.
@@ -162,7 +161,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
-            bytes: parts.iter().map(|part| part.file().meta().bytes()).sum(),
+            bytes: parts.iter().map(|part| part.file().meta().file_len).sum(),
         }
     });
     let indexes = indexes.collect();
@@ -186,7 +185,7 @@ impl fmt::Display for StoreInfo {
             self.location, self.durability, self.sequence, self.manifest_generation
         )?;
         match self.disk_reserve_bytes {
-            Some(bytes) if is_given_up(bytes) => write!(f, " · the disk was full, its reserve is in use")?,
+            Some(0) => write!(f, " · the disk was full, its reserve is released")?,
             Some(bytes) => write!(f, " · {} of disk in reserve", counted(bytes, "byte", "bytes"))?,
             None => {}
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use terrane_lsm::curve::Positions;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, MergePlan, SpatialIndex};
+use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex};
 use terrane_lsm::partition::Workshop;
 use terrane_space::Rect;
 
@@ -366,8 +366,8 @@ fn merge(
 ) -> Result<ComponentMeta> {
     let open = |meta| index.open(workshop.file(meta)?);
     let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, &MergePlan::whole(is_oldest), cancellation)?;
-    merged.map(|merged| merged.meta).ok_or(Error::Cancelled)
+    let merged = index.merge(&parts, workshop.writer()?, is_oldest, cancellation)?;
+    merged.ok_or(Error::Cancelled)
 }
 
 /// Loads an index of the records in one primary component. Those that `before` has under the same keys go, and the component

@@ -84,7 +84,7 @@ pub struct Options {
     pub merge_policy: MergePolicy,
     /// Sizes of the log's files.
     pub log: LogOptions,
-    /// Disk space that is kept back, so that deletes, flushes and merges go on when the disk is full.
+    /// Disk space for deletes, drops, flushes and merges on a full disk.
     pub disk_reserve: DiskReserve,
     /// Whether flushes and merges run in background threads. Without, they run in the calls
     /// that make them necessary, one after the other, which tests of crashes rely on.

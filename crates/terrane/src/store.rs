@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use terrane_lsm::disk::ComponentFile;
 use terrane_storage::Storage;
 
 use crate::Result;
@@ -154,16 +153,6 @@ impl Store {
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {
         (self.engine.storage.clone(), &self.engine.options)
-    }
-
-    /// The files of all components as they are. Merges by front parts give up nothing of them while they are kept.
-    pub(crate) fn component_files(&self) -> Vec<Arc<ComponentFile>> {
-        self.engine.component_files()
-    }
-
-    /// Gives up what was kept of components by somebody who is gone by now.
-    pub(crate) fn give_up_kept(&self) {
-        self.engine.give_up_kept();
     }
 
     /// How the store makes writes durable.

@@ -5,8 +5,8 @@
 //! - `points/POINT.manifest`: a manifest of the store, for each point in time;
 //! - `points/POINT.log`: what the log had at that time that was in no component.
 //!
-//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Of component
-//! files nothing changes, but that merges may turn what they have taken of one into a hole; so a later backup copies those alone that came since.
+//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Component
+//! files never change, so a later backup copies only those that came since.
 
 mod points;
 mod restore;
@@ -55,12 +55,7 @@ impl Store {
         if self.has_memory_alone() {
             self.flush()?;
         }
-        // What merges by front parts take of these meanwhile is given up when they are let go of, after all that the backup has opened.
-        let kept = self.component_files();
-        let report = take::take(&source, &target, options, keep);
-        drop(kept);
-        self.give_up_kept();
-        report
+        take::take(&source, &target, options, keep)
     }
 
     /// Makes a store of a point of a backup, or of the newest, in a place that is empty. Every page and every entry of

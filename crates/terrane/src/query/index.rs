@@ -171,7 +171,7 @@ fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
         }
         SpatialSource::Disk(component) => {
             let meta = component.file().meta();
-            (meta.statistics.antimatter, meta.statistics.antimatter + meta.statistics.entries, meta.bytes())
+            (meta.statistics.antimatter, meta.statistics.antimatter + meta.statistics.entries, meta.file_len)
         }
     };
     // An entry is larger than its key.
