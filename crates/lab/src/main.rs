@@ -1,8 +1,8 @@
 //! `terrane-lab`: the laboratory of Terrane.
 //!
-//! `compare` measures Terrane beside its peers, `run` one experiment, `crash` looks for crashes a structure does
-//! not survive, `map` draws an answer. Figures go to standard output, messages to standard error.
-//! Exit codes: 0 success, 1 failure, 2 usage.
+//! `compare` measures Terrane beside its peers, `run` one experiment, `crash` looks for crashes a
+//! structure does not survive, `map` draws an answer. Figures go to standard output, messages to
+//! standard error. Exit codes: 0 success, 1 failure, 2 usage.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Clocks, pinning, memory peaks and medians.
 //!
-//! CPU time answers "how much work", wall time "how long does a client wait". Memory peaks are those of the
-//! process, so whoever wants the peak of one task runs it in a child process.
+//! CPU time answers "how much work", wall time "how long does a client wait". Memory peaks are
+//! those of the process, so whoever wants the peak of one task runs it in a child process.
 
 use std::fs;
 use std::time::Duration;
@@ -46,7 +46,8 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Widening an affinity the thread had before cannot be refused; were it, only speed suffers.
+        // Widening an affinity the thread had before cannot be refused; were it, only speed
+        // suffers.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -62,8 +63,8 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Runs every subject once per round, in turn, so that a change of the machine's mood meets all of them.
-/// Returns the values by subject.
+/// Runs every subject once per round, in turn, so that a change of the machine's mood meets all of
+/// them. Returns the values by subject.
 pub fn alternate<S>(
     rounds: usize,
     subjects: &mut [S],
@@ -72,7 +73,8 @@ pub fn alternate<S>(
     let mut values = vec![Vec::with_capacity(rounds); subjects.len()];
     for round in 0..rounds {
         for turn in 0..subjects.len() {
-            // Starting one further each round gives no subject the same predecessor's caches every time.
+            // Starting one further each round gives no subject the same predecessor's caches every
+            // time.
             let subject = (turn + round) % subjects.len();
             values[subject].push(run(&mut subjects[subject])?);
         }
@@ -107,7 +109,8 @@ impl Latencies {
         self.values_ns.len()
     }
 
-    /// The value below or at which `fraction` of the operations lie, by nearest rank; `None` when there are none.
+    /// The value below or at which `fraction` of the operations lie, by nearest rank; `None` when
+    /// there are none.
     pub fn quantile_ns(&mut self, fraction: f64) -> Option<u64> {
         self.values_ns.sort_unstable();
         let last = self.values_ns.len().checked_sub(1)?;

@@ -1,7 +1,8 @@
 //! A k-d tree over the workload's points: the independent reference.
 //!
-//! It sizes the windows when a workload is generated and says which answer every system has to give.
-//! It is a plain implicit median tree, kept simple so that it can be trusted; its own test is a linear scan.
+//! It sizes the windows when a workload is generated and says which answer every system has to
+//! give. It is a plain implicit median tree, kept simple so that it can be trusted; its own test is
+//! a linear scan.
 
 use crate::workload::{Location, Points, Window};
 

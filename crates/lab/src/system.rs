@@ -1,8 +1,8 @@
 //! What a system under comparison can do.
 //!
-//! A [`System`] makes, opens and fills instances; a [`Reader`] answers queries over what is there; a [`Writer`]
-//! takes records one by one. A system lists its [`Role`]s, and a section of the comparison runs those that play
-//! the role it needs.
+//! A [`System`] makes, opens and fills instances; a [`Reader`] answers queries over what is there;
+//! a [`Writer`] takes records one by one. A system lists its [`Role`]s, and a section of the
+//! comparison runs those that play the role it needs.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ pub enum Role {
     Queries,
     /// Answers them over five pieces that overlap everywhere.
     FiveComponents,
-    /// Is an index alone, grown by one thread entry by entry, and answers windows and nearest neighbours.
+    /// Is an index alone, grown by one thread entry by entry, and answers windows and nearest
+    /// neighbours.
     Grown,
     /// Inserts and deletes single records, each on stable storage when its call returns.
     DurableWrites,
@@ -48,7 +49,8 @@ pub trait System: Sync {
     /// The parts it plays.
     fn roles(&self) -> &'static [Role];
 
-    /// Builds an instance in the empty folder `dir` (systems in memory ignore it): one component for each part.
+    /// Builds an instance in the empty folder `dir` (systems in memory ignore it): one component
+    /// for each part.
     fn build(&self, parts: &[Points], dir: &Path) -> Result<Box<dyn Reader>>;
 
     /// Builds an instance from a Parquet file, as its users would.
@@ -80,7 +82,8 @@ pub trait Reader {
         bail!("this system keeps no records")
     }
 
-    /// Bytes each part of the instance takes, [`SPATIAL_INDEX`] among them; empty when it cannot tell.
+    /// Bytes each part of the instance takes, [`SPATIAL_INDEX`] among them; empty when it cannot
+    /// tell.
     fn footprint(&self) -> Result<Vec<(String, u64)>>;
 
     /// What opening had to replay from a log; `None` when the system does not tell.

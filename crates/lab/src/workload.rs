@@ -1,4 +1,5 @@
-//! The seeded workload every comparison runs on: clustered points, windows of known hit counts, nearest queries.
+//! The seeded workload every comparison runs on: clustered points, windows of known hit counts,
+//! nearest queries.
 //!
 //! The same size always gives the same points and queries. Points and queries come from separate
 //! generators, so that asking for other queries never changes the points.
@@ -229,8 +230,8 @@ pub fn query_count(points: usize) -> usize {
 
 /// Square windows with exactly `hits` points each, where the data is dense.
 ///
-/// Half-width: the Chebyshev distance to the `hits`-th neighbour + 1e-9. A window that ties or that slack make
-/// larger than asked for is drawn again.
+/// Half-width: the Chebyshev distance to the `hits`-th neighbour + 1e-9. A window that ties or that
+/// slack make larger than asked for is drawn again.
 pub fn windows(points: &Points, tree: &NeighbourTree<'_>, hits: usize, count: usize) -> Result<Queries<Window>> {
     ensure!(points.len() > hits, "windows of {hits} hits need more than {} points", points.len());
     let mut random = StdRng::seed_from_u64(SEED ^ hits as u64);

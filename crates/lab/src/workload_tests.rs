@@ -17,7 +17,8 @@ fn the_same_size_gives_the_same_points_with_dense_ids_and_rising_times() {
     assert_eq!(steps, HashSet::from([0, 1_000_000, 2_000_000]));
 }
 
-/// Figures of different days are comparable only over the same data: a dependency may not change it unnoticed.
+/// Figures of different days are comparable only over the same data: a dependency may not change it
+/// unnoticed.
 #[test]
 fn the_workload_is_the_one_of_record() {
     let mut digest = 0_u64;

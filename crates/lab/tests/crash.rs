@@ -1,4 +1,5 @@
-//! The built program as a search for crashes: what it finds, how it says so, and how that is seen again.
+//! The built program as a search for crashes: what it finds, how it says so, and how that is seen
+//! again.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,5 @@
-//! The papers' experiments through the built program: what each writes, and counts that depend on nothing but the seed.
+//! The papers' experiments through the built program: what each writes, and counts that depend on
+//! nothing but the seed.
 
 use std::collections::HashSet;
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! Threads that move amounts between words of a pool, two at a time: the sum is the same for everybody and over every crash.
+//! Threads that move amounts between words of a pool, two at a time: the sum is the same for
+//! everybody and over every crash.
 
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Native, Options, PersistenceDomain, Pool, ROOT, Site};

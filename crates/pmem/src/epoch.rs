@@ -1,23 +1,29 @@
 //! What waits until readers have left.
 //!
-//! A reader may still be in what a writer has just unlinked. It announces itself by a [`Guard`]; what is unlinked is
-//! retired under a guard, and reused when every guard is gone that lived then. All of that is the crate `seize`,
-//! one collector for each pool; what is unsafe about it stays here.
+//! A reader may still be in what a writer has just unlinked. It announces itself by a [`Guard`];
+//! what is unlinked is retired under a guard, and reused when every guard is gone that lived then.
+//! All of that is the crate `seize`, one collector for each pool; what is unsafe about it stays
+//! here.
 //!
-//! What waits is a place in the pool, never memory: a slot of the allocator or a descriptor. It waits in a queue, and
-//! the collector gets its number there; when the number's time has come, the queue may be emptied so far by those
-//! who change the pool anyway. So a reader that leaves does nothing to the pool.
+//! What waits is a place in the pool, never memory: a slot of the allocator or a descriptor. It
+//! waits in a queue, and the collector gets its number there; when the number's time has come, the
+//! queue may be emptied so far by those who change the pool anyway. So a reader that leaves does
+//! nothing to the pool.
 //!
-//! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
-//! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
-//!   lived when a later one came, and were waited for. So any thread can let expire what others keep in batches that are not full
-//!   ([`Guard::hurry`]), and threads that retire little hold nothing back for good.
+//! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the
+//!   call.
+//! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an
+//!   earlier one came are gone, or lived when a later one came, and were waited for. So any thread
+//!   can let expire what others keep in batches that are not full ([`Guard::hurry`]), and threads
+//!   that retire little hold nothing back for good.
 //! - E3: the box of a number is the collector's alone.
-//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
-//!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
-//!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
-//! - E5: what was retired by the end of the first wait, in the queue behind it, may have been begun as early: its owner had a
-//!   guard of then. So blocks are given out only after that, too, has left the queue ([`Expired::wait_for`]).
+//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it
+//!   waits for those that live then. For a helper whose guard lived at the call may put a
+//!   descriptor into a word once more, or lead others to a word in a block that is retired, and who
+//!   meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
+//! - E5: what was retired by the end of the first wait, in the queue behind it, may have been begun
+//!   as early: its owner had a guard of then. So blocks are given out only after that, too, has
+//!   left the queue ([`Expired::wait_for`]).
 #![expect(unsafe_code, reason = "the collector takes raw pointers; both blocks state their argument")]
 
 use std::collections::VecDeque;
@@ -178,8 +184,9 @@ impl Guard<'_> {
         ptr::eq(self.epochs, epochs)
     }
 
-    /// Lets it leave the queue when every guard is gone that lives now, this one too, and a few more were
-    /// retired or [`Guard::hurry`] was called. Gives how many have been retired since that was called last, by all threads.
+    /// Lets it leave the queue when every guard is gone that lives now, this one too, and a few
+    /// more were retired or [`Guard::hurry`] was called. Gives how many have been retired since
+    /// that was called last, by all threads.
     pub(crate) fn retire(&self, retired: Retired) -> u64 {
         let (number, since) = {
             let mut queues = self.epochs.queues.lock();
@@ -194,16 +201,19 @@ impl Guard<'_> {
     /// Lets a number expire when every guard is gone that lives now.
     fn defer(&self, number: u64, expired: &Arc<AtomicU64>) {
         let ticket = Box::into_raw(Box::new(Ticket { number, expired: expired.clone() }));
-        // SAFETY: the pointer was made here from a box and is given away, so nobody but the collector has it (E3).
+        // SAFETY: the pointer was made here from a box and is given away, so nobody but the
+        // collector has it (E3).
         unsafe { self.entered.defer_retire(ticket, expire) };
     }
 
-    /// Does not wait for more to be retired: everything that has been so far, by whichever threads, leaves its queue when every guard
-    /// is gone that lives now (E2).
+    /// Does not wait for more to be retired: everything that has been so far, by whichever threads,
+    /// leaves its queue when every guard is gone that lives now (E2).
     ///
-    /// The collector takes a batch only if that has a ticket for each thread with a guard; else it stays with this thread. How many those
-    /// are is not known. So the tickets are a batch, and each time twice as many while nothing more is retired, until they
-    /// suffice for any number of threads: then what was retired has been handed over, and more of them would wait for the same guards.
+    /// The collector takes a batch only if that has a ticket for each thread with a guard; else it
+    /// stays with this thread. How many those are is not known. So the tickets are a batch, and
+    /// each time twice as many while nothing more is retired, until they suffice for any number of
+    /// threads: then what was retired has been handed over, and more of them would wait for the
+    /// same guards.
     pub(crate) fn hurry(&self) {
         let (newest, tickets) = {
             let mut queues = self.epochs.queues.lock();
@@ -391,7 +401,8 @@ mod tests {
         });
     }
 
-    /// As a helper may meet a descriptor that was retired before it came, and leave after those who knew it.
+    /// As a helper may meet a descriptor that was retired before it came, and leave after those who
+    /// knew it.
     #[test]
     fn where_descriptors_are_retired_everything_waits_for_those_who_came_before_it_expired() {
         for retired in [Retired::Descriptor(1), Retired::Slot(1)] {

@@ -12,7 +12,8 @@ pub enum Error {
     /// Files, space, locks.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The file, its file system, this machine or the options do not suit a pool of the wanted kind.
+    /// The file, its file system, this machine or the options do not suit a pool of the wanted
+    /// kind.
     #[error("{pool} cannot be used as a pool: {reason}")]
     Unsuitable {
         /// The file.

@@ -47,9 +47,9 @@ impl FlushInstruction {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = word.as_ptr();
-            // SAFETY: the instructions change no memory, no register and no flag; `line` comes from a
-            // reference, so the address is mapped. Without the option `nomem`, the compiler keeps stores
-            // before the instruction on that side of it.
+            // SAFETY: the instructions change no memory, no register and no flag; `line` comes from
+            // a reference, so the address is mapped. Without the option `nomem`, the compiler keeps
+            // stores before the instruction on that side of it.
             unsafe {
                 match self {
                     Self::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -102,7 +102,8 @@ pub(crate) fn prefetch(words: &[AtomicU64]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in words.chunks((crate::LINE_LENGTH / crate::WORD_LENGTH) as usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every CPU of this kind has the instruction; it reads nothing that the program sees.
+        // SAFETY: every CPU of this kind has the instruction; it reads nothing that the program
+        // sees.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

@@ -28,8 +28,8 @@ pub(crate) struct Mapping {
     has_hole: Mutex<bool>,
 }
 
-// SAFETY: the range belongs to the mapping until it is dropped, whatever thread uses it, and all access
-// to it is through atomics.
+// SAFETY: the range belongs to the mapping until it is dropped, whatever thread uses it, and all
+// access to it is through atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; growing takes a lock and publishes the new length after the range is mapped.
 unsafe impl Sync for Mapping {}
@@ -37,8 +37,8 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Sets a range of addresses aside; nothing of it can be reached yet.
     pub(crate) fn reserve(length: usize) -> Result<Self, Errno> {
-        // SAFETY: a new private range without access, at an address of the system's choice, overlaps
-        // nothing that exists.
+        // SAFETY: a new private range without access, at an address of the system's choice,
+        // overlaps nothing that exists.
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
@@ -56,9 +56,9 @@ impl Mapping {
         self.mapped.load(Ordering::Acquire)
     }
 
-    /// Maps the file up to `length`, a multiple of the page size, so many bytes of which must be allocated before a word of
-    /// them is reached. With `sync`, only a mapping of persistent memory that needs no sync
-    /// succeeds (MAP_SYNC).
+    /// Maps the file up to `length`, a multiple of the page size, so many bytes of which must be
+    /// allocated before a word of them is reached. With `sync`, only a mapping of persistent memory
+    /// that needs no sync succeeds (MAP_SYNC).
     pub(crate) fn extend(&self, file: BorrowedFd<'_>, length: usize, sync: bool) -> Result<(), Errno> {
         let mut has_hole = self.has_hole.lock();
         let mapped = self.mapped();
@@ -71,8 +71,8 @@ impl Mapping {
         let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         // SAFETY: `mapped` is within the reserved range.
         let start = unsafe { self.base.as_ptr().add(mapped) };
-        // SAFETY: the range from `mapped` to `length` lies in the reserved one, is ours (there is no hole)
-        // and nothing refers to it yet: words are given out below `mapped` alone.
+        // SAFETY: the range from `mapped` to `length` lies in the reserved one, is ours (there is
+        // no hole) and nothing refers to it yet: words are given out below `mapped` alone.
         let outcome = unsafe {
             mmap(
                 start.cast(),
@@ -111,10 +111,10 @@ impl Mapping {
         if !is_aligned || offset > mapped || mapped - offset < length {
             return None;
         }
-        // SAFETY: the words lie in the mapped part, which stays mapped as long as `self` lives; the base
-        // is page-aligned, so they are aligned; every access in this process is atomic. Another
-        // process that ignores the lock can change the file, which is what atomics allow for, or cut it,
-        // which ends this process by a signal.
+        // SAFETY: the words lie in the mapped part, which stays mapped as long as `self` lives; the
+        // base is page-aligned, so they are aligned; every access in this process is atomic.
+        // Another process that ignores the lock can change the file, which is what atomics allow
+        // for, or cut it, which ends this process by a signal.
         Some(unsafe { slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), length / WORD_LENGTH) })
     }
 }
@@ -125,8 +125,8 @@ impl Drop for Mapping {
         if length == 0 {
             return;
         }
-        // SAFETY: the range is ours and no reference into it outlives `self`. What lies behind a hole
-        // stays reserved: it costs addresses only.
+        // SAFETY: the range is ours and no reference into it outlives `self`. What lies behind a
+        // hole stays reserved: it costs addresses only.
         let outcome = unsafe { munmap(self.base.as_ptr().cast(), length) };
         debug_assert!(outcome.is_ok(), "a range that was mapped is unmapped: {outcome:?}");
     }

@@ -2,10 +2,9 @@
 //!
 //! *DAX* is tried, not asked for: only a mapping with MAP_SYNC that succeeds is one
 //! ([`Native`](crate::Native) does so). *eADR* is what the kernel says of the device's region
-//! ([`persistence_domain`]): where it says that there is none, a pool that asks for it is refused; where it says
-//! nothing, it has to be declared by who knows the machine.
-//! *The page cache* keeps a pool over a kill of the process on file systems that change files in
-//! place ([`page_cache`]).
+//! ([`persistence_domain`]): where it says that there is none, a pool that asks for it is refused;
+//! where it says nothing, it has to be declared by who knows the machine. *The page cache* keeps a
+//! pool over a kill of the process on file systems that change files in place ([`page_cache`]).
 
 use std::fs;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,5 @@
-//! Power losses and kills at any instant of acquiring and releasing: no block is lost, none is handed out twice.
+//! Power losses and kills at any instant of acquiring and releasing: no block is lost, none is
+//! handed out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,8 +26,8 @@ fn open(storage: &dyn Storage, domain: PersistenceDomain) -> Pool<Traced> {
     Pool::open(storage, "pool", &options(domain)).unwrap()
 }
 
-/// What is done to a list of nodes; a node is its next node, its value, and a block of its own with the
-/// value once more.
+/// What is done to a list of nodes; a node is its next node, its value, and a block of its own with
+/// the value once more.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Puts a node in front: two blocks, one linked in the other.
@@ -105,8 +106,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// The values of the list, first one last, after a check that the acquired blocks are exactly its own, or are
-/// retired.
+/// The values of the list, first one last, after a check that the acquired blocks are exactly its
+/// own, or are retired.
 fn check<B: Backend>(pool: &Pool<B>, ending: Ending) -> Checked<Vec<u64>> {
     let backend = pool.backend();
     let mut acquired = BTreeMap::new();
@@ -157,8 +158,9 @@ fn create(controller: &Controller, domain: PersistenceDomain, dropped: Dropped<'
     pool
 }
 
-/// Runs the steps, a mark after each, without the instruction that is to be left out; the list before each
-/// step and at the end. Of retired intents, those of every third step stay retired over the next steps.
+/// Runs the steps, a mark after each, without the instruction that is to be left out; the list
+/// before each step and at the end. Of retired intents, those of every third step stay retired over
+/// the next steps.
 fn history(domain: PersistenceDomain, ending: Ending, dropped: Dropped<'_>) -> (Arc<Controller>, Vec<Vec<u64>>) {
     let controller = Controller::new();
     let pool = create(&controller, domain, dropped);
@@ -173,8 +175,8 @@ fn history(domain: PersistenceDomain, ending: Ending, dropped: Dropped<'_>) -> (
         if number % 2 == 0 {
             run();
         } else {
-            // Another thread, and while this one has an intent: so steps use different slots in turn, and
-            // what one has not fenced, the next one does not.
+            // Another thread, and while this one has an intent: so steps use different slots in
+            // turn, and what one has not fenced, the next one does not.
             let mut beside = pool.intent();
             beside.acquire(64, ROOT).unwrap();
             std::thread::scope(|scope| scope.spawn(run).join().unwrap());
@@ -270,8 +272,8 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
     }
 }
 
-/// Whether a power loss at any instant loses nothing while a chunk changes its block length, which was emptied and holds
-/// anything, also where the bitmap of shorter blocks will be.
+/// Whether a power loss at any instant loses nothing while a chunk changes its block length, which
+/// was emptied and holds anything, also where the bitmap of shorter blocks will be.
 fn a_chunk_can_change_its_block_length(dropped: Dropped<'_>) -> bool {
     let domain = PersistenceDomain::Adr;
     let long_chunks = Options { chunk_length: 1 << 16, ..options(domain) };
@@ -351,8 +353,9 @@ fn no_flush_and_no_fence_can_be_left_out() {
     assert!(needless.is_empty(), "{needless:?} can be left out");
 }
 
-/// More intents than there are slots at first, each with a block and all at a time, where before that was a block
-/// with anything in it. At the end one block is linked. Marks begin where the slots run out.
+/// More intents than there are slots at first, each with a block and all at a time, where before
+/// that was a block with anything in it. At the end one block is linked. Marks begin where the
+/// slots run out.
 fn growth(domain: PersistenceDomain, dropped: Dropped<'_>) -> Arc<Controller> {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options(domain)).unwrap();
@@ -380,7 +383,8 @@ fn growth(domain: PersistenceDomain, dropped: Dropped<'_>) -> Arc<Controller> {
     controller
 }
 
-/// Checks that at most one block is left, and that more of the same fits into the slots that are there.
+/// Checks that at most one block is left, and that more of the same fits into the slots that are
+/// there.
 fn recover_growth(storage: &dyn Storage, domain: PersistenceDomain) -> Checked<()> {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options(domain)).map_err(text)?;
     let mut blocks = Vec::new();
@@ -419,7 +423,8 @@ fn blocks_of(pool: &Pool<Traced>) -> Vec<u64> {
     blocks
 }
 
-/// The word that linked to a retired block is in a block of somebody else's now, and holds by chance what it held.
+/// The word that linked to a retired block is in a block of somebody else's now, and holds by
+/// chance what it held.
 #[test]
 fn a_retired_block_is_free_whatever_its_link_holds_later() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache] {
@@ -447,7 +452,8 @@ fn a_retired_block_is_free_whatever_its_link_holds_later() {
     }
 }
 
-/// What a crash leaves of two intents: one that has freed a block, and one of which a block is linked there alone.
+/// What a crash leaves of two intents: one that has freed a block, and one of which a block is
+/// linked there alone.
 #[test]
 fn what_a_free_block_links_is_free() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache] {

@@ -1,4 +1,5 @@
-//! The explorer itself: it notices what is wrong, leaves alone what is right, and says how to see it again.
+//! The explorer itself: it notices what is wrong, leaves alone what is right, and says how to see
+//! it again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -122,8 +123,8 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
 
 type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
 
-/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. It may be opened in
-/// another way, and list other places.
+/// A right one that counts how often it is used after a recovery; when it holds so many entries, it
+/// cannot be. It may be opened in another way, and list other places.
 struct Brittle {
     canary: Canary,
     unusable_with: usize,
@@ -210,7 +211,8 @@ fn the_gate_is_not_closed_where_no_run_comes_to_what_is_listed() {
     assert!(report.uncaught.is_empty() && report.unlisted.is_empty() && !report.is_closed(), "{report}");
 }
 
-/// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool is refused.
+/// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool
+/// is refused.
 #[test]
 fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survived() {
     let opening: Opening = |storage| {
@@ -236,7 +238,8 @@ fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survive
     assert_eq!(search(|storage| CACHED.open(storage)), None);
 }
 
-/// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is wrong.
+/// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is
+/// wrong.
 #[test]
 fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
     let search = |opening: Opening, unusable_with| {
@@ -287,7 +290,8 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
-/// Brings the step that was under way to its end where its entry is there, and shows that, durably or not; once, as it notes.
+/// Brings the step that was under way to its end where its entry is there, and shows that, durably
+/// or not; once, as it notes.
 fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary as Subject>::Structure> {
     let mut structure = RIGHT.open(storage)?;
     let next = RIGHT.observe(&mut structure)?.len() as u64;
@@ -336,7 +340,8 @@ fn what_comes_too_early_is_noticed() {
     assert!(failure.what.contains("in place of"), "{failure}");
 }
 
-/// All of it is deterministic. A search that tries less would not be seen to, where what it tries is right.
+/// All of it is deterministic. A search that tries less would not be seen to, where what it tries
+/// is right.
 #[test]
 fn as_much_is_tried_as_ever() {
     let counts = |tally: Tally| [tally.cuts, tally.cuts_sampled, tally.images];
@@ -359,7 +364,8 @@ fn as_much_is_tried_as_ever() {
     assert_eq!(of(PersistenceDomain::PageCache), [[22, 22, 166], [118, 118, 1935], [35, 35, 448]]);
 }
 
-/// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.
+/// Two words in one line, which a step leaves without a flush; what looks at them is only what goes
+/// on after a recovery.
 struct Forgetful;
 
 impl Forgetful {
@@ -443,8 +449,8 @@ impl Subject for Forgetful {
     }
 }
 
-/// The first recovery that leaves the threes has stored them, so that they were no reads of what the disk held; one that finds them
-/// there has to try what else there may be.
+/// The first recovery that leaves the threes has stored them, so that they were no reads of what
+/// the disk held; one that finds them there has to try what else there may be.
 #[test]
 fn what_a_recovery_has_stored_may_be_read_after_another_one() {
     let history = History::record(&Forgetful, Forgetful.steps(0)[..1].to_vec(), None).unwrap();

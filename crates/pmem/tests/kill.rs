@@ -1,4 +1,5 @@
-//! A process that is killed while its threads change a pool: what it acknowledged is there, and no block is lost.
+//! A process that is killed while its threads change a pool: what it acknowledged is there, and no
+//! block is lost.
 
 mod support;
 
@@ -14,8 +15,8 @@ use terrane_testkit::killed;
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 4;
 
-/// One test at a time: a process that is begun has what is open in this one, with its lock, until it has become another program. So
-/// the other test's process could find its pool locked.
+/// One test at a time: a process that is begun has what is open in this one, with its lock, until
+/// it has become another program. So the other test's process could find its pool locked.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn options() -> Options {
@@ -26,7 +27,8 @@ fn open(directory: &Path) -> Result<Pool<Native>, Error> {
     Pool::open(&RealStorage::new(directory), "pool", &options())
 }
 
-/// A pool with an empty list for each thread: a node is its next node and its value, one more than the next one's.
+/// A pool with an empty list for each thread: a node is its next node and its value, one more than
+/// the next one's.
 fn create(directory: &Path) -> Pool<Native> {
     let pool: Pool<Native> = Pool::create(&RealStorage::new(directory), "pool", &options()).unwrap();
     let mut intent = pool.intent();
@@ -127,8 +129,9 @@ fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
 /// Threads that only read.
 const READERS: u64 = 2;
 
-/// Words of the table: those of the threads that count, then two that count the changes of all, one that links to a block with
-/// the same number, and one that counts the changes too, after them and by itself.
+/// Words of the table: those of the threads that count, then two that count the changes of all, one
+/// that links to a block with the same number, and one that counts the changes too, after them and
+/// by itself.
 const WORDS: u64 = THREADS + 4;
 const ALL: u64 = THREADS;
 const AGAIN: u64 = THREADS + 1;
@@ -159,7 +162,8 @@ fn block_words(number: u64) -> u64 {
     8 << (number % 3)
 }
 
-/// Counts the thread's word and both of all threads up at once, with a new block; whether nobody was in the way.
+/// Counts the thread's word and both of all threads up at once, with a new block; whether nobody
+/// was in the way.
 fn count_up(pool: &Pool<Native>, thread: u64) -> bool {
     let guard = pool.pin();
     let mut descriptor = Descriptor::new(pool, &guard).unwrap();

@@ -133,7 +133,8 @@ fn a_damaged_descriptor_is_an_error() {
     }
 }
 
-/// Closes a pool after operations that acquired and released blocks, and damages a bit of the file, over and over.
+/// Closes a pool after operations that acquired and released blocks, and damages a bit of the file,
+/// over and over.
 #[test]
 fn a_state_that_is_damaged_frees_no_block() {
     let storage = MemoryStorage::new();
@@ -183,8 +184,9 @@ fn a_state_that_is_damaged_frees_no_block() {
 /// What a word holds where a word, a descriptor that changed it, and a block are in these places.
 type Held = fn(u64, u64, u64) -> u64;
 
-/// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second, which holds what is given for
-/// where the word is, where a descriptor is that changed it, and where the block is.
+/// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second,
+/// which holds what is given for where the word is, where a descriptor is that changed it, and
+/// where the block is.
 fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<u64> {
     let (pool, words) = create::<Traced>(storage, &options(), 3);
     let backend = pool.backend();
@@ -308,8 +310,8 @@ fn a_word_outside_of_the_pool_is_an_error() {
     }
 }
 
-/// Each thread keeps a few descriptors that it has retired to itself. Those of four are more than there are in a page, and for
-/// another page there is no room.
+/// Each thread keeps a few descriptors that it has retired to itself. Those of four are more than
+/// there are in a page, and for another page there is no room.
 #[test]
 fn operations_on_words_go_on_where_the_disk_is_full() {
     let storage = MemoryStorage::new();

@@ -1,5 +1,6 @@
-//! Power losses and kills at any instant of operations on several words, one thread after the other: they happen
-//! whole or not at all, what was done stays, and blocks belong to those who link them.
+//! Power losses and kills at any instant of operations on several words, one thread after the
+//! other: they happen whole or not at all, what was done stays, and blocks belong to those who link
+//! them.
 
 use std::path::Path;
 

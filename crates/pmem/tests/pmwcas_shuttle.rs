@@ -1,5 +1,5 @@
-//! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power loss at any instant
-//! leaves, is linearizable; and blocks belong to those who link them.
+//! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power
+//! loss at any instant leaves, is linearizable; and blocks belong to those who link them.
 //!
 //! One seed gives the operations and their orders.
 #![cfg(shuttle)]
@@ -60,8 +60,8 @@ fn is_linearizable(calls: &[Call], left: &[u64]) -> bool {
     linearizability::is_linearizable(calls, |()| vec![0; WORDS], |()| left.to_vec())
 }
 
-/// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly
-/// goes by what the thread has seen last of the words that there are.
+/// The next operation of a thread, on words with the values 0 and 1, so that old values come back
+/// all the time. It mostly goes by what the thread has seen last of the words that there are.
 fn next_operation(random: &mut SmallRng, seen: &[u64]) -> Operation {
     let first = random.random_range(0..seen.len());
     let old = |random: &mut SmallRng, word: usize| seen[word] ^ u64::from(random.random_range(0..8) == 0);
@@ -113,7 +113,8 @@ fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
     }
 }
 
-/// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
+/// Runs a few operations in each thread; the calls, with the number of events at which they began
+/// and ended.
 fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let words = random.random_range(2..=WORDS);
@@ -164,7 +165,8 @@ fn what_threads_see_and_what_a_power_loss_leaves_is_linearizable() {
     explore("what_threads_see", 12, words_are_linearizable);
 }
 
-/// Puts a new block under two links, or gives up, or reads what both link to: blocks that hold their number in each word.
+/// Puts a new block under two links, or gives up, or reads what both link to: blocks that hold
+/// their number in each word.
 fn relink(pool: &Pool<Traced>, thread: usize, random: &mut SmallRng) {
     let mut numbers = thread as u64 * 1000 + 1..;
     let backend = pool.backend();
@@ -243,7 +245,8 @@ fn blocks_belong_to_the_words_that_link_them() {
     explore("blocks_belong", 4, blocks_belong_to_their_links);
 }
 
-/// Counts up, by reading and then writing, in some steps of some threads; others only read. One count is lost in some orders.
+/// Counts up, by reading and then writing, in some steps of some threads; others only read. One
+/// count is lost in some orders.
 fn counts_are_lost(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (count, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

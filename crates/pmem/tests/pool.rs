@@ -32,7 +32,8 @@ fn contents(storage: &dyn Storage) -> Vec<u8> {
     bytes
 }
 
-/// Opens what a change of the file has made of a closed pool, and checks that the file is left alone.
+/// Opens what a change of the file has made of a closed pool, and checks that the file is left
+/// alone.
 fn open_changed(change: impl FnOnce(&dyn terrane_storage::File)) -> Error {
     let storage = MemoryStorage::new();
     create(&storage).close().unwrap();
@@ -122,7 +123,8 @@ fn a_header_of_before_the_pool_grew_is_refused() {
     }
 }
 
-/// Blocks without a root word: none but what a crash has left of an acquisition is there without one.
+/// Blocks without a root word: none but what a crash has left of an acquisition is there without
+/// one.
 #[test]
 fn a_pool_that_has_blocks_is_not_vacant() {
     let is_vacant = |storage: &dyn Storage| {
@@ -225,7 +227,8 @@ fn truncated_files_are_refused_wherever_they_end() {
 const VERSION: u64 = 8;
 const SEQUENCE: u64 = 40;
 
-/// Makes a copy of the header say something else; whole, with the checksum that covers the copy's place.
+/// Makes a copy of the header say something else; whole, with the checksum that covers the copy's
+/// place.
 fn set(file: &dyn terrane_storage::File, copy: u64, (byte, value): (u64, u64), is_whole: bool) {
     file.write_all_at(&value.to_le_bytes(), copy + byte).unwrap();
     if is_whole {
@@ -417,7 +420,8 @@ fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken()
     open(&storage).unwrap();
 }
 
-/// The link of an intent lies in a chunk that is damaged; only the settling of the intent looks there.
+/// The link of an intent lies in a chunk that is damaged; only the settling of the intent looks
+/// there.
 #[test]
 fn damage_that_settling_would_meet_is_found_before_a_pool_is_taken() {
     let storage = MemoryStorage::new();
@@ -495,7 +499,8 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
     }
 }
 
-/// Nothing tells then whether the machine has gone down since, unless the pool was closed or its stores were durable by themselves.
+/// Nothing tells then whether the machine has gone down since, unless the pool was closed or its
+/// stores were durable by themselves.
 #[test]
 fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
     for domain in [PersistenceDomain::PageCache, PersistenceDomain::Adr, PersistenceDomain::Eadr] {
@@ -524,8 +529,8 @@ fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
     }
 }
 
-/// A pool whose growth has met a sync that failed, in a storage in which every later one succeeds. On these media growing alone
-/// syncs, and closing does not.
+/// A pool whose growth has met a sync that failed, in a storage in which every later one succeeds.
+/// On these media growing alone syncs, and closing does not.
 fn with_failed_growth(storage: &FaultyStorage, options: &Options) -> Pool<Traced> {
     let pool = Pool::create(storage, "pool", options).unwrap();
     storage.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
@@ -563,7 +568,8 @@ fn a_pool_whose_growth_was_not_synced_is_neither_closed_nor_trusted() {
     }
 }
 
-/// Copies a closed pool to `copy`, and leaves out pages of zeros; its length, and the space that the copy takes.
+/// Copies a closed pool to `copy`, and leaves out pages of zeros; its length, and the space that
+/// the copy takes.
 fn copy_with_holes(directory: &Path, use_pool: impl FnOnce(&Pool<Native>)) -> (u64, impl Fn() -> u64) {
     let storage = RealStorage::new(directory);
     let pool = Pool::<Native>::create(&storage, "pool", &options()).unwrap();

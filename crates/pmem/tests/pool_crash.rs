@@ -22,8 +22,9 @@ fn open(storage: &dyn Storage, domain: PersistenceDomain) -> terrane_pmem::Resul
     Pool::open(storage, "pool", &options(domain))
 }
 
-/// Two sessions that are closed and one that is not; each stores its number into two words, the second
-/// word first. Marks tell which one has been persisted, and `CLOSED` that a close has returned.
+/// Two sessions that are closed and one that is not; each stores its number into two words, the
+/// second word first. Marks tell which one has been persisted, and `CLOSED` that a close has
+/// returned.
 fn sessions(storage: &dyn Storage, controller: &Controller, domain: PersistenceDomain) {
     for session in 1..=3 {
         let pool = match session {
@@ -119,8 +120,8 @@ fn a_power_loss_while_a_pool_is_opened_after_a_kill_is_noticed() {
     }
 }
 
-/// Kills an opening of a pool that was closed, which may not have synced yet that it is open, and opens the pool again: stores of that
-/// session are not trusted after a power loss.
+/// Kills an opening of a pool that was closed, which may not have synced yet that it is open, and
+/// opens the pool again: stores of that session are not trusted after a power loss.
 #[test]
 fn stores_after_an_opening_that_was_killed_before_are_not_trusted_after_a_power_loss() {
     let domain = PersistenceDomain::PageCache;
@@ -170,7 +171,8 @@ fn what_is_read_survives_a_power_loss(end: impl Fn(Pool<Traced>)) {
                 Ok(reopened) => {
                     let found = reopened.backend().load(ROOT);
                     assert!(found == 7 || !is_flushed && found == 9, "{found}, {before:?} then {after:?}: {image:?}");
-                    // Nothing is stored into its line in this session, so its durability is the opening's alone.
+                    // Nothing is stored into its line in this session, so its durability is the
+                    // opening's alone.
                     let found = reopened.backend().load(OTHER);
                     assert_eq!(found, 5, "{before:?} then {after:?}: {image:?}");
                 }
@@ -180,7 +182,8 @@ fn what_is_read_survives_a_power_loss(end: impl Fn(Pool<Traced>)) {
     }
 }
 
-/// Kills a pool while it is closed, opens it, and loses power at any instant of that: whether a pool is left each time.
+/// Kills a pool while it is closed, opens it, and loses power at any instant of that: whether a
+/// pool is left each time.
 fn openings_after_kills_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bool {
     let domain = PersistenceDomain::Adr;
     let first = Controller::new();
@@ -203,8 +206,8 @@ fn openings_after_kills_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bo
     })
 }
 
-/// Opens a closed pool and skips openings, which writes the header twice and syncs nothing in between, and loses power at any instant of
-/// that: whether a pool is left each time.
+/// Opens a closed pool and skips openings, which writes the header twice and syncs nothing in
+/// between, and loses power at any instant of that: whether a pool is left each time.
 fn two_writings_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bool {
     let domain = PersistenceDomain::Adr;
     let first = Controller::new();

@@ -14,7 +14,8 @@ fn create(storage: &dyn Storage) -> Result<Pool<Traced>> {
     Pool::create(storage, "pool", &options)
 }
 
-/// Storage in which another creation replaces the draft when this one has opened it, and has not locked it yet.
+/// Storage in which another creation replaces the draft when this one has opened it, and has not
+/// locked it yet.
 #[derive(Debug)]
 struct Meeting {
     inner: MemoryStorage,
@@ -168,7 +169,8 @@ fn a_creation_beside_which_another_one_ends_takes_no_name() {
     assert!(other.has_name().unwrap(), "the pool was renamed over");
 }
 
-/// It has looked whether the name is free before another program made a file of that name, which knows nothing of drafts.
+/// It has looked whether the name is free before another program made a file of that name, which
+/// knows nothing of drafts.
 #[test]
 fn a_creation_beside_which_a_file_of_the_name_is_made_leaves_that_alone() {
     let storage = Meeting { is_taken: true, ..Meeting::new(MemoryStorage::new(), OpenMode::Read) };

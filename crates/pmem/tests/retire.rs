@@ -185,7 +185,8 @@ fn on_a_full_disk() -> (Pool<Traced>, MemoryStorage) {
     (pool, storage)
 }
 
-/// Each thread keeps a few slots that it has retired to itself. Those of eight are more than a new pool has.
+/// Each thread keeps a few slots that it has retired to itself. Those of eight are more than a new
+/// pool has.
 #[test]
 fn intents_are_retired_and_their_space_is_given_back_where_the_disk_is_full() {
     let (pool, _storage) = on_a_full_disk();
@@ -199,7 +200,8 @@ fn intents_are_retired_and_their_space_is_given_back_where_the_disk_is_full() {
     assert_eq!(pool.backend().load(1088), 0, "a page of slots was added");
 }
 
-/// Where others hold those that would be free, nothing is retired by which the batches of all threads would become full.
+/// Where others hold those that would be free, nothing is retired by which the batches of all
+/// threads would become full.
 #[test]
 fn what_threads_have_retired_is_used_again_before_slots_are_added() {
     let (pool, _storage) = on_a_full_disk();
@@ -281,7 +283,8 @@ fn pages_that_lead_into_a_free_block_are_an_error() {
     }
 }
 
-/// Readers follow a link to a block, which has the same number in all of its words while it is not reused.
+/// Readers follow a link to a block, which has the same number in all of its words while it is not
+/// reused.
 #[test]
 fn many_readers_and_writers_never_meet_a_reused_block() {
     const WRITERS: u64 = 3;

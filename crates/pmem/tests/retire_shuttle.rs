@@ -1,5 +1,5 @@
-//! Threads that retire blocks under each other's eyes, in orders drawn by shuttle: no reader meets a reused block, and a
-//! crash at any instant loses none.
+//! Threads that retire blocks under each other's eyes, in orders drawn by shuttle: no reader meets
+//! a reused block, and a crash at any instant loses none.
 #![cfg(shuttle)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,8 @@ fn options() -> Options {
     Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
 }
 
-/// Puts a new block in the place of the linked one, or none without a number; a block has its number in each of its words.
+/// Puts a new block in the place of the linked one, or none without a number; a block has its
+/// number in each of its words.
 fn replace(pool: &Pool<Traced>, link: u64, number: Option<u64>) {
     let backend = pool.backend();
     let guard = pool.pin();
@@ -82,7 +83,8 @@ fn check(storage: &dyn Storage) {
     assert_eq!(acquired, linked);
 }
 
-/// A pool with the words of as many links; each links a block, and the pool has been opened again, or none does.
+/// A pool with the words of as many links; each links a block, and the pool has been opened again,
+/// or none does.
 fn create(controller: &Controller, is_reopened: bool) -> (Arc<Pool<Traced>>, u64) {
     let pool: Pool<Traced> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
     let mut intent = pool.intent();

@@ -15,7 +15,8 @@ pub(crate) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) 
     }
 }
 
-/// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as blocks for so many bytes are.
+/// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as
+/// blocks for so many bytes are.
 pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     check_length(pool, block, length)?;
     match pool.is_acquired(block)? {
@@ -24,8 +25,8 @@ pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
     }
 }
 
-/// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
-/// fails: nothing, unless it is damaged.
+/// What it means for a deletion, which is durable, that the pool cannot give it anything more, for
+/// lack of space or as a call of the system fails: nothing, unless it is damaged.
 pub(crate) fn without_space(error: impl Into<Error>) -> Result<()> {
     match error.into() {
         Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
@@ -51,8 +52,8 @@ pub(crate) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) ->
     Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
 }
 
-/// Whether these are more nodes than the pool has room for. Each one is linked once, so what a search reads of a tree that does
-/// not change meanwhile are not so many.
+/// Whether these are more nodes than the pool has room for. Each one is linked once, so what a
+/// search reads of a tree that does not change meanwhile are not so many.
 #[inline]
 pub(crate) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
     nodes.saturating_mul(node_length) > pool.length()
@@ -65,9 +66,9 @@ pub(crate) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
     damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
 }
 
-/// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
-/// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
-/// there are none.
+/// Checks that the pool's root word still names the tree's block, that exactly the blocks that were
+/// reached from there are acquired, and that they are as long as the tree's block and its nodes
+/// are. Frees what waits for readers before; there are none.
 pub(crate) fn check<B: Backend>(
     pool: &mut Pool<B>,
     (block, block_length): (u64, u64),

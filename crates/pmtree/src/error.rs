@@ -64,7 +64,8 @@ pub enum Error {
         /// What was wanted.
         expected: String,
     },
-    /// What the pool holds is not a tree: something else has changed the file. Nothing is changed any more.
+    /// What the pool holds is not a tree: something else has changed the file. Nothing is changed
+    /// any more.
     #[error("the tree in {pool} is damaged at byte {offset}: {reason}; restore the file from a copy")]
     Damaged {
         /// The file.

@@ -9,8 +9,8 @@ use crate::Result;
 
 /// A tree in a pool of its own. Any number of threads share it.
 ///
-/// A tree states by its [`Durability`] what an operation that has returned survives. After such a crash, an
-/// operation that was under way is there whole or not at all. Dropping a tree without
+/// A tree states by its [`Durability`] what an operation that has returned survives. After such a
+/// crash, an operation that was under way is there whole or not at all. Dropping a tree without
 /// [`close`](PersistentTree::close) is as if the process had been killed.
 pub trait PersistentTree: Debug + Send + Sync {
     /// What the pool's words are reached by.
@@ -31,8 +31,8 @@ pub trait PersistentTree: Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Opens a tree. It completes or undoes what a crash has left half done, or leaves that to the operations
-    /// that meet it.
+    /// Opens a tree. It completes or undoes what a crash has left half done, or leaves that to the
+    /// operations that meet it.
     fn open(storage: &dyn Storage, name: &str, options: &Self::Options) -> Result<Self>
     where
         Self: Sized;
@@ -43,7 +43,8 @@ pub trait PersistentTree: Debug + Send + Sync {
     /// The pool, to count what operations cost.
     fn pool(&self) -> &Pool<Self::Backend>;
 
-    /// Checks every invariant of the structure, and tells what the tree is made of. It reads all of it.
+    /// Checks every invariant of the structure, and tells what the tree is made of. It reads all of
+    /// it.
     fn check(&mut self) -> Result<Self::Census>
     where
         Self: Sized;
@@ -56,7 +57,8 @@ pub trait PersistentTree: Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The end of the process, whatever ends it. A loss of power only if the tree was closed before.
+    /// The end of the process, whatever ends it. A loss of power only if the tree was closed
+    /// before.
     ProcessKill,
     /// A loss of power too.
     PowerLoss,

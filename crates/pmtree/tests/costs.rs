@@ -90,7 +90,8 @@ fn a_deletion_that_leaves_a_node_its_least_share_costs_no_more() {
     }
 }
 
-/// Each level with a box that grows is a flush more; and a fence where leaves validate themselves, as boxes are durable before the entry.
+/// Each level with a box that grows is a flush more; and a fence where leaves validate themselves,
+/// as boxes are durable before the entry.
 #[test]
 fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {
     for (leaves, least) in [(LeafForm::Bitmap, (2, 2)), (LeafForm::SelfValidating, (1, 1))] {
@@ -113,7 +114,8 @@ fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {
     }
 }
 
-/// What volatile words say of boxes and bitmaps may be durable by chance, and means nothing to a later session.
+/// What volatile words say of boxes and bitmaps may be durable by chance, and means nothing to a
+/// later session.
 #[test]
 fn operations_take_no_more_after_a_power_loss() {
     for leaves in FORMS {
@@ -159,7 +161,8 @@ fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
     flushes as f64 / count as f64
 }
 
-/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies (section 5.1).
+/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies
+/// (section 5.1).
 #[test]
 fn copies_flush_more_than_changes_in_place() {
     let in_place = lines_per_insertion(Rebalancing::InPlace, 4000);
@@ -168,8 +171,8 @@ fn copies_flush_more_than_changes_in_place() {
     assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
 }
 
-/// With copies an inner node keeps two entries free, so no child is split in place; except in nodes of 4, where the three that it
-/// would be split at make no two halves of 2.
+/// With copies an inner node keeps two entries free, so no child is split in place; except in nodes
+/// of 4, where the three that it would be split at make no two halves of 2.
 #[test]
 fn copies_find_room_for_both_halves() {
     for (fan_out, are_in_place) in [(4, true), (5, false), (55, false)] {

@@ -1,4 +1,5 @@
-//! Pools that something else has changed: errors or answers, never a panic, a loop, or an access outside of the pool.
+//! Pools that something else has changed: errors or answers, never a panic, a loop, or an access
+//! outside of the pool.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +128,8 @@ fn a_check_tells_what_breaks_the_structure() {
     }
 }
 
-/// What no file shows, since opening settles it or refuses it: words that are changed while the tree is open.
+/// What no file shows, since opening settles it or refuses it: words that are changed while the
+/// tree is open.
 #[test]
 fn a_check_tells_what_is_left_over_or_lost() {
     type Damage = fn(&Pool<Traced>, Places);
@@ -180,7 +182,8 @@ fn a_check_tells_what_is_left_over_or_lost() {
     }
 }
 
-/// A link into the node that has it, which an insertion has locked. What has no number of a level looks like a leaf.
+/// A link into the node that has it, which an insertion has locked. What has no number of a level
+/// looks like a leaf.
 #[test]
 fn nothing_waits_for_itself_in_a_node_that_links_its_inside() {
     let word = |bytes: &[u8], at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
@@ -251,7 +254,8 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
     }
 }
 
-/// Whichever bit of the fan-out, of the form of the leaves, or of the root word is another one: what lies behind them tells.
+/// Whichever bit of the fan-out, of the form of the leaves, or of the root word is another one:
+/// what lies behind them tells.
 #[test]
 fn a_tree_of_another_shape_than_its_nodes_is_refused_and_its_file_left_as_it_is() {
     for leaves in FORMS {
@@ -294,7 +298,8 @@ fn a_sound_tree_is_opened_whatever_its_coordinates_and_its_fan_out_are() {
 /// A block that is said to be free would be given to somebody else.
 #[test]
 fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {
-    /// `links` are the words of the tree's block that name blocks, and `log` what is in the log of a tree with this root.
+    /// `links` are the words of the tree's block that name blocks, and `log` what is in the log of
+    /// a tree with this root.
     fn check<T: TestedTree<2>>(links: &[u64], log: fn(u64) -> Vec<(u64, u64)>) {
         let mut options = T::options(PersistenceDomain::PageCache, 4);
         let chunk_length = T::pool_of(&mut options).chunk_length;
@@ -333,7 +338,8 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
     check::<LoggedTree<2, Traced>>(&with_images, |root| vec![(LOG + 40, root), (LOG, 1 << 8 | 1)]);
 }
 
-/// It would be an empty tree else, as after a crash before there was one, and what was in it could be overwritten.
+/// It would be an empty tree else, as after a crash before there was one, and what was in it could
+/// be overwritten.
 #[test]
 fn a_tree_that_no_word_names_is_refused_and_its_file_left_as_it_is() {
     fn check<T: TestedTree<2>>(count: u64) {
@@ -391,7 +397,8 @@ fn half_changed(options: &Options) -> Vec<Vec<u8>> {
 fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
     for rebalancing in BOTH {
         let options = options(PersistenceDomain::Adr, 4, rebalancing);
-        // Of changes that are committed, and of those that are only announced, whose new nodes alone matter.
+        // Of changes that are committed, and of those that are only announced, whose new nodes
+        // alone matter.
         let mut refused = [0; 2];
         for (mut sound, is_committed) in half_changed(&options)
             .into_iter()
@@ -465,7 +472,8 @@ fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
             let block = word(ROOT);
             let is_committed = |entry: &u64| word(*entry) & 1 == 1;
             let entry = (block + LOG..).step_by(64).take(32).find(is_committed).unwrap();
-            // The nodes that the change names: their first line, the targets and the marks of their entries.
+            // The nodes that the change names: their first line, the targets and the marks of their
+            // entries.
             let nodes = (1..=5).map(|role| word(entry + 8 * role)).filter(|&node| node != 0);
             let places = |node: u64| {
                 (0..4)

@@ -29,8 +29,8 @@ fn found(tree: &Tree, number: u64, is_look_up: bool) -> bool {
     is_found
 }
 
-/// A kill has left an entry whose tag is durable and whose bit was not stored yet. It was found, so no search may go by the bitmap before
-/// that has the bit.
+/// A kill has left an entry whose tag is durable and whose bit was not stored yet. It was found, so
+/// no search may go by the bitmap before that has the bit.
 #[test]
 fn an_entry_without_its_bit_is_found_at_every_step_of_the_writer_that_brings_the_bit() {
     for rebalancing in BOTH {
@@ -58,8 +58,8 @@ fn an_entry_without_its_bit_is_found_at_every_step_of_the_writer_that_brings_the
     }
 }
 
-/// The search goes by tags, the writer makes the bitmap and changes a tag or a generation: what the search tells of that would be lost
-/// if it came before the writer's fence.
+/// The search goes by tags, the writer makes the bitmap and changes a tag or a generation: what the
+/// search tells of that would be lost if it came before the writer's fence.
 #[test]
 fn what_a_search_tells_of_a_leaf_that_is_adopted_meanwhile_survives_a_power_loss() {
     for (rebalancing, number) in BOTH.into_iter().flat_map(|way| [(way, IS_THERE), (way, IS_NEW)]) {
@@ -95,8 +95,8 @@ fn what_a_search_tells_of_a_leaf_that_is_adopted_meanwhile_survives_a_power_loss
     }
 }
 
-/// A split that a kill interrupts leaves the place of its log entry in a node. Later sessions use that place for changes
-/// which are none of the node's.
+/// A split that a kill interrupts leaves the place of its log entry in a node. Later sessions use
+/// that place for changes which are none of the node's.
 #[test]
 fn what_a_killed_split_has_left_in_a_node_ties_it_to_no_later_change() {
     // Of the log; the killed one's comes last.

@@ -1,4 +1,5 @@
-//! Leaves that crashes have left empty, each of them by two that came between a deletion and the mending of the leaf.
+//! Leaves that crashes have left empty, each of them by two that came between a deletion and the
+//! mending of the leaf.
 
 use std::sync::Arc;
 
@@ -102,7 +103,8 @@ fn an_insertion_into_a_leaf_that_crashes_have_left_empty_leaves_a_sound_fbr_tree
     of_fbr().for_each(|options| fill_an_empty_leaf::<FbrTree<2, Traced>>(&options));
 }
 
-/// Empties all leaves of a tree but for so many entries, deletes these, and fills and empties the tree again.
+/// Empties all leaves of a tree but for so many entries, deletes these, and fills and empties the
+/// tree again.
 fn empty_all_leaves_but_of<T: TestedTree<2>>(options: &T::Options, left: usize, seed: u64) {
     const ENTRIES: u64 = 24;
     let mut random = random(seed);

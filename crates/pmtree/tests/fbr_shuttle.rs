@@ -1,5 +1,5 @@
-//! Threads that insert into, delete from and look up in one tree, in orders drawn by shuttle: what they see, and what a crash
-//! at any instant leaves, is linearizable, entry by entry.
+//! Threads that insert into, delete from and look up in one tree, in orders drawn by shuttle: what
+//! they see, and what a crash at any instant leaves, is linearizable, entry by entry.
 //!
 //! One seed gives the tree, the operations and their orders.
 
@@ -54,7 +54,8 @@ fn next_step(random: &mut SmallRng) -> Step {
     }
 }
 
-/// Looks at everything. What a window shows was there, and stays after a crash; of what moves meanwhile it may show nothing.
+/// Looks at everything. What a window shows was there, and stays after a crash; of what moves
+/// meanwhile it may show nothing.
 fn look_around(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Call> {
     let look_up = |payload| Step::LookUp(rect(payload), payload);
     let (looked, mut found) = (Mutex::default(), Held::new());
@@ -69,7 +70,8 @@ fn look_around(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Ca
         .collect()
 }
 
-/// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
+/// Runs a few operations in each thread; the calls, with the number of events at which they began
+/// and ended.
 fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let threads = random.random_range(THREADS);
@@ -121,7 +123,8 @@ fn entries_of_wide_nodes_are_linearizable(seed: u64) {
     options.leaves = if seed & 4 == 0 { LeafForm::SelfValidating } else { LeafForm::Bitmap };
     options.pool.chunk_length = 1 << 16;
     options.pool.address_space = 1 << 28;
-    // The only leaf is about to be split, or two have so few entries that they are about to be merged.
+    // The only leaf is about to be split, or two have so few entries that they are about to be
+    // merged.
     let filled = match random.random() {
         true => random.random_range(FAN_OUT - 4..FAN_OUT)..FAN_OUT,
         false => random.random_range(44..50)..FAN_OUT + 8,

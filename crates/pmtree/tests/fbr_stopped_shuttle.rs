@@ -1,9 +1,11 @@
-//! Threads that are stopped in the middle of an operation while another one does a whole one, as far as locks let it; then the power
-//! fails. What was acknowledged stays, and what one of them has seen.
+//! Threads that are stopped in the middle of an operation while another one does a whole one, as
+//! far as locks let it; then the power fails. What was acknowledged stays, and what one of them has
+//! seen.
 //!
-//! The first one is stopped at every store, flush and fence; where there are three, the second one somewhere. Where one needs a lock
-//! that another one holds, power fails there too, and the other one goes on until the lock is free. Or the other one does many
-//! operations in a row, so that nodes far above what they change are met in the state in which the first one has left them.
+//! The first one is stopped at every store, flush and fence; where there are three, the second one
+//! somewhere. Where one needs a lock that another one holds, power fails there too, and the other
+//! one goes on until the lock is free. Or the other one does many operations in a row, so that
+//! nodes far above what they change are met in the state in which the first one has left them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,8 +49,9 @@ struct Shared {
     waits: Mutex<Vec<usize>>,
 }
 
-/// Lets the first thread run up to a place with this number, then the second one of three up to one of its changes, then the last one
-/// whenever it can; one place more in each execution, until the first thread has no more.
+/// Lets the first thread run up to a place with this number, then the second one of three up to one
+/// of its changes, then the last one whenever it can; one place more in each execution, until the
+/// first thread has no more.
 struct Stops {
     seed: u64,
     threads: usize,
@@ -109,7 +112,8 @@ impl Scheduler for Stops {
         if self.is_stopped(STOPPED) && (STOPPED + 1..=self.threads).any(|other| of(other).is_some()) {
             self.shared.has_stopped.store(true, Ordering::Relaxed);
         }
-        // The first one of all begins and ends the run. Who is stopped goes on when nobody else can, the last one first.
+        // The first one of all begins and ends the run. Who is stopped goes on when nobody else
+        // can, the last one first.
         let threads = STOPPED..=self.threads;
         let others = threads.clone().filter(|&thread| !self.is_stopped(thread));
         let stopped = threads.rev().filter(|&thread| self.is_stopped(thread));
@@ -212,8 +216,9 @@ impl Scenario {
         }
     }
 
-    /// A tree of four levels, an insertion that makes boxes grow or an operation that commits to a change of nodes, and operations in a
-    /// row, most of them deletions of neighbours: so many that nodes are merged, and those above them.
+    /// A tree of four levels, an insertion that makes boxes grow or an operation that commits to a
+    /// change of nodes, and operations in a row, most of them deletions of neighbours: so many that
+    /// nodes are merged, and those above them.
     fn in_a_row(options: &Options, seed: u64) -> Self {
         const DELETIONS: f64 = 0.9;
         let options = Options { fan_out: 4, ..options.clone() };
@@ -250,7 +255,8 @@ impl Scenario {
         }
     }
 
-    /// What can be done to the tree, each with what it does: insertions of these payloads, and deletions.
+    /// What can be done to the tree, each with what it does: insertions of these payloads, and
+    /// deletions.
     fn effects(&self, new: Range<u64>) -> Vec<(Step, Effect)> {
         let effects: Arc<Mutex<Vec<(Step, Effect)>>> = Arc::default();
         let (scenario, noted) = (self.clone(), effects.clone());
@@ -356,7 +362,8 @@ fn options() -> Vec<Options> {
     small.flat_map(|small| [Options { fan_out: 6, ..small.clone() }, small]).collect()
 }
 
-/// What is explored: which operations of how many threads, of which the first one is stopped everywhere.
+/// What is explored: which operations of how many threads, of which the first one is stopped
+/// everywhere.
 #[derive(Clone, Copy)]
 enum Plan<'p> {
     /// One of each thread, such as these in turn.

@@ -67,7 +67,8 @@ fn check(controller: &Controller, options: &Options, count: usize, (rect, payloa
     Ok(())
 }
 
-/// Whether what is inserted into boxes that a failed insertion of another thread has enlarged survives: what is lost, if something is.
+/// Whether what is inserted into boxes that a failed insertion of another thread has enlarged
+/// survives: what is lost, if something is.
 fn inserted_and_gone(leaves: LeafForm, dropped: Option<(Instruction, &str)>) -> Option<String> {
     let mut options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
     options.pool.chunk_length = 4096;
@@ -139,7 +140,8 @@ fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
     }
 }
 
-/// Of the tree that logs, a deletion may need space for an image that no operation took before; once the entry is gone, it needs none.
+/// Of the tree that logs, a deletion may need space for an image that no operation took before;
+/// once the entry is gone, it needs none.
 #[test]
 fn a_deletion_that_fails_leaves_the_entry() {
     let mut failed = 0;
@@ -179,7 +181,8 @@ fn a_deletion_that_fails_leaves_the_entry() {
     assert!(failed > 0, "all deletions had the space that they needed");
 }
 
-/// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing is left.
+/// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing
+/// is left.
 fn created_or_nothing<T: TestedTree<2>>(capacity: u64, options: &T::Options) -> bool {
     let storage = MemoryStorage::new();
     storage.set_capacity(capacity);
@@ -224,8 +227,8 @@ fn is_inserted(tree: &Tree, (rect, payload): &Entry) -> bool {
     }
 }
 
-/// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more than a pool has that was filled by
-/// insertions alone, and for further ones there is no room.
+/// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more
+/// than a pool has that was filled by insertions alone, and for further ones there is no room.
 #[test]
 fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
     for rebalancing in BOTH {
@@ -242,8 +245,8 @@ fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
     }
 }
 
-/// What a reader keeps is all that there is, so that deletions merge nothing while it is there. Nobody deletes anything later, and the blocks
-/// are there for who inserts.
+/// What a reader keeps is all that there is, so that deletions merge nothing while it is there.
+/// Nobody deletes anything later, and the blocks are there for who inserts.
 #[test]
 fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
     for rebalancing in BOTH {
@@ -266,8 +269,8 @@ fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
     }
 }
 
-/// One of them mends, and the others wait for what comes of it; what is freed waits for a thread that was stopped in the middle of an
-/// insertion.
+/// One of them mends, and the others wait for what comes of it; what is freed waits for a thread
+/// that was stopped in the middle of an insertion.
 #[test]
 fn threads_that_need_space_at_the_same_time_all_find_it() {
     for rebalancing in BOTH {
@@ -289,7 +292,8 @@ fn threads_that_need_space_at_the_same_time_all_find_it() {
     }
 }
 
-/// Some threads have made room one after the other, and each keeps to itself what it has retired last, until it retires more.
+/// Some threads have made room one after the other, and each keeps to itself what it has retired
+/// last, until it retires more.
 #[test]
 fn who_finds_no_space_takes_what_threads_have_retired_last() {
     for (threads, rebalancing) in [1, 8].into_iter().flat_map(|threads| BOTH.map(|rebalancing| (threads, rebalancing)))
@@ -312,8 +316,9 @@ fn who_finds_no_space_takes_what_threads_have_retired_last() {
     }
 }
 
-/// A tree that is filled, and emptied under readers that come and go. Nobody else is there when it is full, so that whoever is refused
-/// once is refused again, and no nodes are left that could have been mended.
+/// A tree that is filled, and emptied under readers that come and go. Nobody else is there when it
+/// is full, so that whoever is refused once is refused again, and no nodes are left that could have
+/// been mended.
 fn fill_until_refused(seed: u64) {
     let mut random = random(seed);
     let (fan_out, rebalancing) = ([4, 5, 8][random.random_range(0..3)], BOTH[random.random_range(0..2)]);

@@ -78,7 +78,8 @@ impl File {
         (0..4).filter(move |slot| if is_bitmap { entries >> slot & 1 == 1 } else { *slot < entries as usize })
     }
 
-    /// Makes a node one of a level, with some entries that all lead to one child and have one box around everything.
+    /// Makes a node one of a level, with some entries that all lead to one child and have one box
+    /// around everything.
     fn link(&mut self, node: usize, level: u64, child: usize, entries: u32) {
         self.set(node + self.places.level, level);
         self.set(node + self.places.entries, (self.places.first_entries)(entries));
@@ -99,8 +100,8 @@ impl File {
         }
     }
 
-    /// Lets a chain of inner nodes, each with this many links to the next one, lead from the root to a leaf; as many
-    /// levels as there are nodes, or as are wanted.
+    /// Lets a chain of inner nodes, each with this many links to the next one, lead from the root
+    /// to a leaf; as many levels as there are nodes, or as are wanted.
     fn chain(&mut self, levels: usize, links: u32) {
         let nodes = self.nodes();
         let mut child = nodes[&0][0];
@@ -159,7 +160,8 @@ fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
     refuses::<LoggedTree<2, Traced>>(&OF_LOGGED);
 }
 
-/// One node that is linked from each place of its parent, level after level: the ways to the leaf are too many to go.
+/// One node that is linked from each place of its parent, level after level: the ways to the leaf
+/// are too many to go.
 #[test]
 fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
     fn refuses<T: TestedTree<2>>(places: &'static Places) {
@@ -197,7 +199,8 @@ fn refuse_all<T: TestedTree<2>>(tree: &mut T, are_changes: bool) {
 /// Number of the opening that comes after the creation of a tree.
 const NEXT: u64 = 2;
 
-/// A node's log word: the session, and the number of the log entry that changes the node, or that it is unlinked.
+/// A node's log word: the session, and the number of the log entry that changes the node, or that
+/// it is unlinked.
 fn log_word(session: u64, number: u64) -> u64 {
     session << 16 | number
 }
@@ -399,7 +402,8 @@ fn take_all<'t>(
     intents
 }
 
-/// An insertion without space looks for nodes to mend, below each of which the ways are too many to go.
+/// An insertion without space looks for nodes to mend, below each of which the ways are too many to
+/// go.
 #[test]
 fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_times() {
     for options in forms() {

@@ -1,4 +1,5 @@
-//! Searches in the middle of writers' operations, and these in the middle of searches, at every place.
+//! Searches in the middle of writers' operations, and these in the middle of searches, at every
+//! place.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -19,8 +20,9 @@ const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];
 /// Where entries that one of two nodes takes from the other one are durable in both.
 const REDISTRIBUTE: At = At::Fence("fbr.complete.redistribute");
 
-/// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute; an entry's place
-/// used again, once and as often as a version of 8 bits has values, counted by deletions alone and with insertions.
+/// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute;
+/// an entry's place used again, once and as often as a version of 8 bits has values, counted by
+/// deletions alone and with insertions.
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for options in configurations(PersistenceDomain::Adr) {
@@ -42,7 +44,8 @@ fn scenarios() -> Vec<Scenario> {
         }
         wrap.push(Operation::Insert(point(3.0, 29.0), 8001));
         scenarios.push(scenario("a place used 256 times", all[..3].to_vec(), wrap));
-        // Of a leaf below a root, which stays as it is: two leaves, and what goes and comes lies within the box of one.
+        // Of a leaf below a root, which stays as it is: two leaves, and what goes and comes lies
+        // within the box of one.
         let half = fan_out as u64 * 3 / 4;
         let at = |place: f64, number: u64| (point(place + (number * 7 % half) as f64, number as f64), number);
         let below = (0..half).map(|number| at(0.0, number)).chain((half..2 * half).map(|number| at(99.0, number)));
@@ -94,7 +97,8 @@ fn a_leaf_is_read_as_of_one_instant() {
         let image = scenario.after(0);
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
-            // The first changes of a leaf after an opening are ones that a search notices by themselves.
+            // The first changes of a leaf after an opening are ones that a search notices by
+            // themselves.
             Scenario::run(&tree, &[Operation::Insert(point(0.0, 0.0), 999), Operation::Delete(point(0.0, 0.0), 999)]);
             let (writer, operations) = (tree.clone(), scenario.operations.clone());
             let write = move || Scenario::run(&writer, &operations);
@@ -150,7 +154,8 @@ impl Stops {
     }
 }
 
-/// Begins an operation at every few loads of a search, stops it at some of its changes, and ends it after the search, or meanwhile if it has no more steps.
+/// Begins an operation at every few loads of a search, stops it at some of its changes, and ends it
+/// after the search, or meanwhile if it has no more steps.
 fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, loads: usize, stops: Stops) {
     let operation = &scenario.operations[done];
     for place in (0..).step_by(loads) {
@@ -192,7 +197,8 @@ fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing
     }
 }
 
-/// A search that reaches the node which an entry leaves, and not the one to which it goes: by boxes that it read before.
+/// A search that reaches the node which an entry leaves, and not the one to which it goes: by boxes
+/// that it read before.
 #[test]
 fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     let committed = Stops { from: Some((COMMIT, 0)), stride: 1, count: 1 };
@@ -222,8 +228,8 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     }
 }
 
-/// A search that reads the node to which entries move before the commitment, and the one that they leave after it. The first one's box holds
-/// them already: so the parent does not change before.
+/// A search that reads the node to which entries move before the commitment, and the one that they
+/// leave after it. The first one's box holds them already: so the parent does not change before.
 #[test]
 fn entries_that_move_into_a_box_which_held_them_already_are_found() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
@@ -254,7 +260,8 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
     assert!(moves > 20, "{moves}");
 }
 
-/// The same of nodes whose boxes stay as they are, the one that entries leave as well: the parent's number alone tells that they moved.
+/// The same of nodes whose boxes stay as they are, the one that entries leave as well: the parent's
+/// number alone tells that they moved.
 #[test]
 fn entries_that_move_and_leave_all_boxes_as_they_are_are_found() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
@@ -284,7 +291,8 @@ fn entries_that_move_and_leave_all_boxes_as_they_are_are_found() {
     assert!(moves.iter().all(|count| *count > 3), "merges and redistributions: {moves:?}");
 }
 
-/// A search that has read which change a node is tied to before it was, and what the node holds when the change was brought in.
+/// A search that has read which change a node is tied to before it was, and what the node holds
+/// when the change was brought in.
 #[test]
 fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
     let mut changes = 0;
@@ -304,8 +312,9 @@ fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
     assert!(changes > 3, "{changes}");
 }
 
-/// A search that knows the old half of a split by a box that has shrunk, and the new one not at all. All of them run, stopped between
-/// any two reads of theirs, with the split stopped at any step from the linking of the new half on.
+/// A search that knows the old half of a split by a box that has shrunk, and the new one not at
+/// all. All of them run, stopped between any two reads of theirs, with the split stopped at any
+/// step from the linking of the new half on.
 #[test]
 fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
     // The number changes, and each coordinate may shrink.
@@ -350,8 +359,8 @@ fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
     }
 }
 
-/// A search that begins after a commitment, and comes between any two reads of its own upon a writer that has just cleared the entry and
-/// not told the nodes yet.
+/// A search that begins after a commitment, and comes between any two reads of its own upon a
+/// writer that has just cleared the entry and not told the nodes yet.
 #[test]
 fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing() {
     const CLEAR: At = At::Fence("fbr.log.clear");
@@ -381,8 +390,8 @@ fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing(
     assert!(cleared > 1000, "{cleared}");
 }
 
-/// Looks for what an operation under way changes, at each of its steps, and lets the power fail right after. What was seen
-/// and is gone after that, if something is.
+/// Looks for what an operation under way changes, at each of its steps, and lets the power fail
+/// right after. What was seen and is gone after that, if something is.
 fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> Option<String> {
     let budget = Budget { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
     for (done, operation) in scenario.chosen() {

@@ -1,4 +1,5 @@
-//! A process that is killed while its threads change a tree: what it acknowledged is there, and the tree is one.
+//! A process that is killed while its threads change a tree: what it acknowledged is there, and the
+//! tree is one.
 
 mod support;
 
@@ -40,7 +41,8 @@ fn rect_of(payload: u64) -> Rect<2> {
     rect(&mut random(payload), 200)
 }
 
-/// Goes on where the thread's entries end; says after each insertion and the deletion that goes with it which one it was.
+/// Goes on where the thread's entries end; says after each insertion and the deletion that goes
+/// with it which one it was.
 fn change_until_killed(tree: &impl TestedTree<2>, thread: u64) {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let own = window(tree, &everything, SearchMode::Validated).into_iter().filter(|payload| payload >> 32 == thread);

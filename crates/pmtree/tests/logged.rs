@@ -1,4 +1,5 @@
-//! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
+//! The tree with whole-node logging: against a list, on damaged pools, and what its operations
+//! cost.
 
 use crate::damage::is_damage;
 use crate::support::{TestedTree, grow_and_shrink, random, rect, window};
@@ -172,7 +173,8 @@ fn any_word_may_be_damaged() {
     assert!(caught > 20, "{caught}");
 }
 
-/// Also where all answers are right: a box that is too large is one that an operation has left wrong.
+/// Also where all answers are right: a box that is too large is one that an operation has left
+/// wrong.
 #[test]
 fn a_box_that_is_larger_than_what_lies_in_it_is_damage() {
     let mut tree = LoggedTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
@@ -303,7 +305,8 @@ fn an_only_child_that_is_no_block_of_the_tree_does_not_become_the_root() {
         let root = backend.load(block + 64);
         let mut last = 0;
         tree.pool().visit_blocks(|block, length| last = last.max(block + length)).unwrap();
-        // A copy of one of the leaves, behind the start of a block that nobody has, takes over what the other has.
+        // A copy of one of the leaves, behind the start of a block that nobody has, takes over what
+        // the other has.
         let (link, place) = (root + kept * 64 + LINK, last + 64);
         (0..40).for_each(|word| backend.store(place + word * 8, backend.load(backend.load(link) + word * 8)));
         backend.store(link, place);

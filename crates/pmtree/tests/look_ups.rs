@@ -1,5 +1,5 @@
-//! Exact look-ups are linearizable, also of entries that there are several of; and what takes the place of a deleted entry is
-//! not mixed with it, wherever the deletion was when it was read.
+//! Exact look-ups are linearizable, also of entries that there are several of; and what takes the
+//! place of a deleted entry is not mixed with it, wherever the deletion was when it was read.
 
 use std::sync::{Arc, Mutex};
 
@@ -95,7 +95,8 @@ fn an_entry_of_which_there_always_is_one_is_never_missed() {
     }
 }
 
-/// A deletion that has found its entry by way of a root which another one lowers, and below which the tree grows again.
+/// A deletion that has found its entry by way of a root which another one lowers, and below which
+/// the tree grows again.
 #[test]
 fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
     const GROWN: u64 = 5;
@@ -129,7 +130,8 @@ fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
     }
 }
 
-/// A deletion that has found its entry by way of an inner node of which others have put copies in its place.
+/// A deletion that has found its entry by way of an inner node of which others have put copies in
+/// its place.
 #[test]
 fn a_deletion_by_way_of_a_node_that_was_copied_mends_what_is_there_now() {
     const ENTRIES: u64 = 22;
@@ -188,8 +190,9 @@ fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
     }
 }
 
-/// The hole of unvalidated searches, for one entry: the box that is read is that of one which is deleted then, and the payload that of the
-/// next one in its place. Both lie between others, so that no box changes; the leaf has a sibling, or is the root.
+/// The hole of unvalidated searches, for one entry: the box that is read is that of one which is
+/// deleted then, and the payload that of the next one in its place. Both lie between others, so
+/// that no box changes; the leaf has a sibling, or is the root.
 #[test]
 fn what_takes_the_place_of_an_entry_is_not_found_by_the_box_of_that() {
     let (old, new) = (Rect::point([5.0, 5.0]).unwrap(), Rect::point([6.0, 6.0]).unwrap());
@@ -286,8 +289,9 @@ fn an_entry_is_not_mixed_with_what_takes_its_place_after_a_deletion_that_was_rea
     }
 }
 
-/// Three leaves whose boxes hold the place, below two nodes. What comes there goes to the last one that a search meets at first, later to the one
-/// before it, and after [`lead_on`] to another one before that.
+/// Three leaves whose boxes hold the place, below two nodes. What comes there goes to the last one
+/// that a search meets at first, later to the one before it, and after [`lead_on`] to another one
+/// before that.
 fn nested(options: &Options) -> Arc<Tree> {
     let tree = Tree::create(&*Controller::new().storage(), "tree", options).unwrap();
     for number in 0..7 {
@@ -323,8 +327,8 @@ fn go_on_until_it_has_gone(tree: &Tree, deletion: &Stopped) {
     }
 }
 
-/// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each deletion is stopped when its entry has
-/// gone, so only what it has done before can tell.
+/// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each
+/// deletion is stopped when its entry has gone, so only what it has done before can tell.
 #[test]
 fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
     const STRIDE: usize = 4;

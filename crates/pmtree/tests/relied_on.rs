@@ -26,8 +26,9 @@ const ALL: [u64; 33] = [
 /// Those that go. What is left of their nodes is merged, two levels below the root and one.
 const GONE: [u64; 9] = [8, 35, 3, 22, 43, 16, 30, 17, 4];
 
-/// An insertion makes boxes around everything larger, and stops before its first fence, with the lock of its leaf alone. Deletions
-/// elsewhere return, and the power fails, so that nothing is left of what nobody has fenced: what is lost of that which stays.
+/// An insertion makes boxes around everything larger, and stops before its first fence, with the
+/// lock of its leaf alone. Deletions elsewhere return, and the power fails, so that nothing is left
+/// of what nobody has fenced: what is lost of that which stays.
 fn lost(options: &Options) -> Vec<u64> {
     let controller = Controller::new();
     let tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
@@ -66,12 +67,14 @@ fn a_merge_into_a_box_that_is_not_durable_yet_loses_nothing() {
     }
 }
 
-/// Leaves of four entries each at these heights: below one inner node on the left, but for the last, and below one on the right.
+/// Leaves of four entries each at these heights: below one inner node on the left, but for the
+/// last, and below one on the right.
 const HEIGHTS: [f64; 4] = [0.0, 20.0, 40.0, 60.0];
 
-/// Two insertions make the box of the left inner node larger, one after the other, and stop: the first one before a fence of this
-/// number, the second one before its first. When the first one has ended, a third one returns whose entry is in the box that the
-/// second one has made. Whether that entry survives a power loss that leaves nothing of the second one; `None` if the first one has
+/// Two insertions make the box of the left inner node larger, one after the other, and stop: the
+/// first one before a fence of this number, the second one before its first. When the first one has
+/// ended, a third one returns whose entry is in the box that the second one has made. Whether that
+/// entry survives a power loss that leaves nothing of the second one; `None` if the first one has
 /// no such fence.
 fn survives_beside_two(options: &Options, fence: usize) -> Option<bool> {
     let controller = Controller::new();

@@ -91,7 +91,8 @@ impl Scenario {
         model
     }
 
-    /// The entries closest to the one that an operation changes, which are those that move with it; all in a long search.
+    /// The entries closest to the one that an operation changes, which are those that move with it;
+    /// all in a long search.
     pub fn neighbours(&self, done: usize) -> Vec<(Rect<2>, u64)> {
         let (Operation::Insert(changed, _) | Operation::Delete(changed, _)) = &self.operations[done];
         let mut entries = self.model(done + 1).0;
@@ -103,8 +104,8 @@ impl Scenario {
         entries
     }
 
-    /// Checks what a search found while some operations were made: what was there throughout, once, and nothing that was
-    /// not there at any time.
+    /// Checks what a search found while some operations were made: what was there throughout, once,
+    /// and nothing that was not there at any time.
     pub fn check(&self, search: &Search, found: &[(Rect<2>, u64)], from: usize, to: usize, what: &str) {
         let what = format!("{search:?}, {what}");
         let models: Vec<Model<2>> = (from..=to).map(|count| self.model(count)).collect();

@@ -1,4 +1,5 @@
-//! Many threads on one tree: what is promised of searches while others write, and what the tree holds after.
+//! Many threads on one tree: what is promised of searches while others write, and what the tree
+//! holds after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +46,8 @@ fn write(tree: &impl TestedTree<2>, writer: u64, operations: u64, seed: u64) -> 
     own
 }
 
-/// Searches as long as others write: what is always there is found exactly once, and nothing that never was.
+/// Searches as long as others write: what is always there is found exactly once, and nothing that
+/// never was.
 fn read(tree: &impl TestedTree<2>, permanent: &[Rect<2>], mode: SearchMode, reader: u64, is_over: &AtomicBool) -> u64 {
     let mut random = random(1000 + reader);
     let mut searches = 0;

@@ -1,4 +1,5 @@
-//! Trees under several threads in orders of shuttle, in one program, as the searches take as long as each other.
+//! Trees under several threads in orders of shuttle, in one program, as the searches take as long
+//! as each other.
 #![cfg(shuttle)]
 
 #[path = "support/entries.rs"]

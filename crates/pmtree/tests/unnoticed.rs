@@ -1,4 +1,5 @@
-//! Changes that a search could overlook: splits that leave each box as it is, and roots that go and come back.
+//! Changes that a search could overlook: splits that leave each box as it is, and roots that go and
+//! come back.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -81,8 +82,8 @@ fn halves_of_nodes_that_are_split_into_equal_boxes_are_found() {
     }
 }
 
-/// A leaf that is the root is split while a search reads it, and merged with its other half later in the same search; or it is read when
-/// the deletion that merges them has begun.
+/// A leaf that is the root is split while a search reads it, and merged with its other half later
+/// in the same search; or it is read when the deletion that merges them has begun.
 #[test]
 fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
     let cluster = |at: u64, numbers: std::ops::Range<u64>| -> Vec<(Rect<2>, u64)> {
@@ -150,7 +151,8 @@ fn search_with_locks(tree: &Tree) -> Vec<u64> {
 /// An entry that comes or goes.
 pub type Operation = (bool, (Rect<2>, u64));
 
-/// Some entries, and then operations: others come one after the other, and go, and then some more go.
+/// Some entries, and then operations: others come one after the other, and go, and then some more
+/// go.
 fn coming_and_going(early: usize, coming: usize, going: usize) -> (Vec<(Rect<2>, u64)>, Vec<Operation>) {
     let mut random = random(3);
     let entries: Vec<(Rect<2>, u64)> =
@@ -175,8 +177,8 @@ fn before_the_last(options: &Options, early: &[(Rect<2>, u64)], operations: &[Op
     (tree, *last)
 }
 
-/// A writer stops at each of its changes, where it may hold the locks of leaves alone; the search has to wait for it, or to see what
-/// was there before or will be.
+/// A writer stops at each of its changes, where it may hold the locks of leaves alone; the search
+/// has to wait for it, or to see what was there before or will be.
 #[test]
 fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
     let (early, operations) = coming_and_going(9, 4, 7);
@@ -210,8 +212,8 @@ fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
     }
 }
 
-/// A search stops at each of its loads; who would change what it has not yet reached, root and all, has to wait for it, or to leave
-/// what the search finds.
+/// A search stops at each of its loads; who would change what it has not yet reached, root and all,
+/// has to wait for it, or to leave what the search finds.
 #[test]
 fn a_search_with_shared_locks_keeps_waiting_who_would_change_what_it_is_going_to_read() {
     let (early, operations) = coming_and_going(3, 4, 5);
@@ -287,7 +289,8 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
     }
 }
 
-/// What trees and interruptions are drawn from: one seed where it is named, else a few, or many in a long search.
+/// What trees and interruptions are drawn from: one seed where it is named, else a few, or many in
+/// a long search.
 pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -296,7 +299,8 @@ pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// Up to three times in one search, several entries come and go, in small trees on a coarse grid, where boxes are often equal.
+/// Up to three times in one search, several entries come and go, in small trees on a coarse grid,
+/// where boxes are often equal.
 #[test]
 fn what_stays_is_found_wherever_searches_are_interrupted() {
     for seed in seeds(400, 20_000) {
@@ -343,8 +347,9 @@ fn what_stays_is_found_wherever_searches_are_interrupted() {
     }
 }
 
-/// Between the last load of its look-up and the lock of the leaf's parent, an insertion divides that, the root: with copies, the old one
-/// holds all that it held, and only says that it is no longer part of the tree.
+/// Between the last load of its look-up and the lock of the leaf's parent, an insertion divides
+/// that, the root: with copies, the old one holds all that it held, and only says that it is no
+/// longer part of the tree.
 #[test]
 fn deletions_that_have_found_their_way_by_a_root_that_is_divided_then_go_another_one() {
     let entries: Vec<(Rect<2>, u64)> =

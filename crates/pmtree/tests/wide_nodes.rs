@@ -1,4 +1,5 @@
-//! Nodes whose bitmaps have several words, and headers of several lines: searches in the middle of changes, and power losses.
+//! Nodes whose bitmaps have several words, and headers of several lines: searches in the middle of
+//! changes, and power losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,8 +101,8 @@ fn going_from_the_end(tree: &Tree) -> Vec<Operation> {
     entries.into_iter().rev().take(120).collect()
 }
 
-/// A search reads the words of a node's bitmap before and after a change is brought in, and finds the log entry that was committed
-/// when it began gone when it looks for it.
+/// A search reads the words of a node's bitmap before and after a change is brought in, and finds
+/// the log entry that was committed when it began gone when it looks for it.
 #[test]
 fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
     const CHANGES: usize = 2;
@@ -141,8 +142,8 @@ fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
     }
 }
 
-/// The power fails, or the process is killed, at places all over an operation and before each of its fences, where most can be
-/// lost: all of it is there or nothing.
+/// The power fails, or the process is killed, at places all over an operation and before each of
+/// its fences, where most can be lost: all of it is there or nothing.
 fn lose_power(moment: &Moment) {
     const PLACES: usize = 50;
     let budget = Budget { exhaustive_pending: 3, samples: 3, name_order: NameOrder::AnySubset };
@@ -191,8 +192,8 @@ fn a_power_loss_where_headers_have_two_lines_loses_nothing() {
     }
 }
 
-/// A leaf that has too few entries shares those of its neighbour, or takes them all: the log has two bitmaps, each with words in two
-/// lines.
+/// A leaf that has too few entries shares those of its neighbour, or takes them all: the log has
+/// two bitmaps, each with words in two lines.
 #[test]
 fn a_power_loss_while_neighbours_with_two_lines_of_bitmaps_are_mended_loses_nothing() {
     for rebalancing in BOTH {

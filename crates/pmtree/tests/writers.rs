@@ -1,4 +1,5 @@
-//! Two writers on one tree: one stops in the middle of itself, and the other does what it can meanwhile, or waits.
+//! Two writers on one tree: one stops in the middle of itself, and the other does what it can
+//! meanwhile, or waits.
 
 use std::sync::{Arc, mpsc};
 
@@ -24,7 +25,8 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// An operation on an entry that no other one has: most come while the tree grows, and most go while it shrinks.
+    /// An operation on an entry that no other one has: most come while the tree grows, and most go
+    /// while it shrinks.
     fn operation(&mut self, random: &mut SmallRng, grows: bool) -> Operation {
         if self.entries.is_empty() || random.random_bool(if grows { 0.9 } else { 0.1 }) {
             self.next += 1;
@@ -50,8 +52,9 @@ fn beside(tree: &Arc<Tree>, load: usize, stopped: Operation, others: Vec<Operati
     has_waited
 }
 
-/// Locks are taken from the root downwards, and by deletions also from a node in the middle. Whoever has the wrong ones finds what
-/// the other writer has half done, and the tree is none after that, or has lost something.
+/// Locks are taken from the root downwards, and by deletions also from a node in the middle.
+/// Whoever has the wrong ones finds what the other writer has half done, and the tree is none after
+/// that, or has lost something.
 #[test]
 fn what_a_writer_does_while_another_one_stops_is_whole() {
     let all: Vec<Options> = all_options().collect();
@@ -88,8 +91,9 @@ fn what_a_writer_does_while_another_one_stops_is_whole() {
     assert!(waiting > 50 || seeds.count() == 1, "{waiting} writers have waited");
 }
 
-/// A root of any number of entries is read by an insertion, which stops before it has the lock of it. If others could divide it now, the
-/// insertion would go on in a half, and beside boxes that do not grow with it.
+/// A root of any number of entries is read by an insertion, which stops before it has the lock of
+/// it. If others could divide it now, the insertion would go on in a half, and beside boxes that do
+/// not grow with it.
 #[test]
 fn nobody_divides_a_root_that_an_insertion_is_about_to_lock() {
     const LOADS: usize = 8;

@@ -1,4 +1,5 @@
-//! Whether what threads saw, and what a crash left, can have happened in one order (Wing and Gong 1993).
+//! Whether what threads saw, and what a crash left, can have happened in one order (Wing and Gong
+//! 1993).
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -13,8 +14,8 @@ pub trait Specification {
     type Operation: Clone + Debug;
     /// What comes of it.
     type Outcome: Clone + PartialEq + Debug;
-    /// What operations belong to: those of different keys have nothing to do with each other, and so are looked
-    /// at apart, which is as good (linearizability is local) and much faster.
+    /// What operations belong to: those of different keys have nothing to do with each other, and
+    /// so are looked at apart, which is as good (linearizability is local) and much faster.
     type Key: Eq + Hash + Clone;
     /// What there is of one key.
     type State: Clone + Eq + Hash;
@@ -37,9 +38,11 @@ pub struct Call<S: Specification> {
     pub ended: Option<(usize, S::Outcome)>,
 }
 
-/// Does an operation and adds it to the calls of all threads; instants are numbers of the controller's events.
+/// Does an operation and adds it to the calls of all threads; instants are numbers of the
+/// controller's events.
 ///
-/// The calls are locked outside of any model checker: nothing else runs between an operation's end and its note.
+/// The calls are locked outside of any model checker: nothing else runs between an operation's end
+/// and its note.
 pub fn record<S: Specification>(
     calls: &Mutex<Vec<Call<S>>>,
     controller: &Controller,
@@ -68,8 +71,9 @@ pub fn calls_at<S: Specification>(calls: &[Call<S>], instant: usize) -> Vec<Call
     calls.iter().filter(|call| call.began < instant).map(at).collect()
 }
 
-/// Whether for each key there is an order of all calls that have ended, and of any of the others, in which each begins
-/// before others that began after its end, each has its outcome, and the state goes from `start` to `end`.
+/// Whether for each key there is an order of all calls that have ended, and of any of the others,
+/// in which each begins before others that began after its end, each has its outcome, and the state
+/// goes from `start` to `end`.
 ///
 /// At most 64 calls of a key.
 pub fn is_linearizable<S: Specification>(

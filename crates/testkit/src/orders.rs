@@ -1,6 +1,7 @@
 //! Orders of threads that are drawn from a seed. With TERRANE_SOAK=1 there are many more.
 //!
-//! What fails is made small: steps of its threads are left out as long as it still fails with the same seed.
+//! What fails is made small: steps of its threads are left out as long as it still fails with the
+//! same seed.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,8 +20,8 @@ const WITHOUT: &str = "TERRANE_TEST_WITHOUT";
 /// How many times as many orders are tried of what fails without some of its steps.
 const MORE_ORDERS: usize = 16;
 
-/// Runs a body with many seeds, and with each in so many orders, drawn at random or, every second time, with few switches;
-/// prints the seed that fails. `test` is a part of the test's name.
+/// Runs a body with many seeds, and with each in so many orders, drawn at random or, every second
+/// time, with few switches; prints the seed that fails. `test` is a part of the test's name.
 pub fn explore(test: &str, orders: usize, body: fn(u64)) {
     let seeds = match std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
@@ -32,7 +33,8 @@ pub fn explore(test: &str, orders: usize, body: fn(u64)) {
     }
 }
 
-/// Runs a body with a seed in so many orders; without some of its steps in more, as the one that fails comes later then.
+/// Runs a body with a seed in so many orders; without some of its steps in more, as the one that
+/// fails comes later then.
 pub fn run_orders(seed: u64, orders: usize, body: fn(u64)) {
     let orders = if LEFT_OUT.with_borrow(|left_out| left_out.0.is_empty()) { orders } else { orders * MORE_ORDERS };
     match seed % 2 {
@@ -49,8 +51,8 @@ fn config() -> shuttle::Config {
     config
 }
 
-/// Runs all orders of a seed; if one fails, then again without the steps that it fails without, and prints how to replay that. The steps
-/// are those that threads ask [`is_kept`] for.
+/// Runs all orders of a seed; if one fails, then again without the steps that it fails without, and
+/// prints how to replay that. The steps are those that threads ask [`is_kept`] for.
 pub fn run_seed(test: &str, seed: u64, run: impl Fn()) {
     let left_out = match std::env::var(WITHOUT) {
         Ok(text) => text.parse().unwrap_or_else(|what| panic!("{WITHOUT}: {what}")),
@@ -99,7 +101,8 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a thread does one of its steps. What is drawn for it is drawn in any case, so that the others stay the same.
+/// Whether a thread does one of its steps. What is drawn for it is drawn in any case, so that the
+/// others stay the same.
 pub fn is_kept(thread: usize, step: usize) -> bool {
     ASKED.with_borrow_mut(|asked| asked.insert((thread, step)));
     LEFT_OUT.with_borrow(|left_out| !left_out.0.contains(&(thread, step)))

@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::channel;
 
-/// Lets each of so many threads do its work in turn, until it has been done so often; what came of it. It is given how often it was
-/// done before. No thread ends before the last has done its work.
+/// Lets each of so many threads do its work in turn, until it has been done so often; what came of
+/// it. It is given how often it was done before. No thread ends before the last has done its work.
 pub fn in_turn<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {

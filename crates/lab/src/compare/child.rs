@@ -1,6 +1,8 @@
-//! Tasks that need a process of their own: memory peaks that nothing else raised, and processes to be killed.
+//! Tasks that need a process of their own: memory peaks that nothing else raised, and processes to
+//! be killed.
 //!
-//! The child prints one JSON object of figures as its last line; what comes before belongs to the task.
+//! The child prints one JSON object of figures as its last line; what comes before belongs to the
+//! task.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -71,8 +73,8 @@ impl Kind {
 
 /// Records given to one batch while a log is filled.
 pub const BATCH: usize = 10_000;
-/// Records that a child is asked to insert as batches, at most: few enough for one memory component under
-/// 64 MiB, so that no flush spares the replay.
+/// Records that a child is asked to insert as batches, at most: few enough for one memory component
+/// under 64 MiB, so that no flush spares the replay.
 pub const BATCHED_MAX: usize = 50_000;
 /// Single inserts a child makes at most; a parent kills it long before.
 pub const SINGLES: usize = 100_000;

@@ -11,7 +11,8 @@ use crate::report::{Bound, Table};
 use crate::system::{Role, System};
 use crate::workload;
 
-/// The system whose targets are judged: the tree as it is by default. Its other form is shown beside it.
+/// The system whose targets are judged: the tree as it is by default. Its other form is shown
+/// beside it.
 const FBR_TREE: &str = "fbr-tree";
 /// What the figures of every tree are divided by.
 const BASELINE: &str = "rstar-dynamic";

@@ -143,8 +143,9 @@ fn timed(
     Ok(latencies)
 }
 
-/// Runs one client per thread from a common start; all latencies, and the wall time from the first client's start
-/// until the last is done. The clients tell their times, as who waits for them may be woken late.
+/// Runs one client per thread from a common start; all latencies, and the wall time from the first
+/// client's start until the last is done. The clients tell their times, as who waits for them may
+/// be woken late.
 fn in_threads(clients: usize, client: &(impl Fn(usize) -> Result<Latencies> + Sync)) -> Result<(Latencies, f64)> {
     let barrier = Barrier::new(clients);
     thread::scope(|scope| {

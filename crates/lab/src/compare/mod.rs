@@ -1,7 +1,7 @@
 //! `terrane-lab compare`: Terrane beside its peers on the same data, in one run.
 //!
-//! Each section checks that all systems give the same answers before any time counts, and hands its table out as
-//! soon as it is measured. A disagreement ends the run with an error.
+//! Each section checks that all systems give the same answers before any time counts, and hands its
+//! table out as soon as it is measured. A disagreement ends the run with an error.
 
 pub mod child;
 mod deletes;

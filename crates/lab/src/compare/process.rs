@@ -130,8 +130,8 @@ fn folder_bytes(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Peaks of the tasks that touch everything: import, full query by a second process, the same beside a writer
-/// whose records are in its log alone, merge.
+/// Peaks of the tasks that touch everything: import, full query by a second process, the same
+/// beside a writer whose records are in its log alone, merge.
 pub fn memory(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let points = laboratory.points()?;
     let folder = laboratory.folder()?;

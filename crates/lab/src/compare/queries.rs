@@ -47,7 +47,8 @@ pub fn run(laboratory: &Laboratory, windows: bool, nearest: bool, emit: &mut Emi
             Role::FiveComponents => "five components, each a random fifth",
             _ => "in one piece",
         };
-        // Geo-index in one piece is what five components are measured against, in the issue and here.
+        // Geo-index in one piece is what five components are measured against, in the issue and
+        // here.
         let limits = match role {
             Role::FiveComponents => (Some(2.5), None),
             _ => (Some(1.0), Some(0.5)),
@@ -131,7 +132,8 @@ pub(super) fn check_answers<Q: std::fmt::Debug>(
     Ok(())
 }
 
-/// Checks every answer of every instance, then measures; nanoseconds of CPU per query by instance and round.
+/// Checks every answer of every instance, then measures; nanoseconds of CPU per query by instance
+/// and round.
 pub(super) fn compare<Q: std::fmt::Debug>(
     laboratory: &Laboratory,
     instances: &mut [Instance],

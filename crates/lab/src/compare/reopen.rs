@@ -1,4 +1,5 @@
-//! Opening after SIGKILL: nothing acknowledged may be missing, and the first answer should come soon.
+//! Opening after SIGKILL: nothing acknowledged may be missing, and the first answer should come
+//! soon.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;

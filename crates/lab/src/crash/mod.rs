@@ -32,7 +32,8 @@ const SEED_MAX: u64 = u64::MAX >> 1;
 /// How many images of each cut are tried to see that something is caught.
 const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 
-/// Options that lead to another search than the exhaustive one. Where one is given, clap no longer asks for what an option requires.
+/// Options that lead to another search than the exhaustive one. Where one is given, clap no longer
+/// asks for what an option requires.
 const OTHER_SEARCHES: [&str; 3] = ["gate", "drop", "replay"];
 
 /// Options of `crash`.
@@ -51,22 +52,24 @@ pub struct Options {
     #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..),
         conflicts_with_all = ["gate", "exhaustive", "replay"])]
     pub budget: u64,
-    /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or fence:NAME. If random crashes do not, the
-    /// search of --gate follows.
+    /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or
+    /// fence:NAME. If random crashes do not, the search of --gate follows.
     #[arg(long, value_name = "SITE", conflicts_with_all = ["gate", "exhaustive"])]
     pub drop: Option<String>,
     /// Leave out each flush and fence in turn, and tell what catches it.
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
-    /// Try every small case in place of random ones: of trees, in the configurations of 4 entries a node on adr; of pmwcas, every cut
-    /// of ten histories, with all of its images, or 2048 and 200 drawn ones if there are more; of a page cache, 4 drawn ones.
+    /// Try every small case in place of random ones: of trees, in the configurations of 4 entries a
+    /// node on adr; of pmwcas, every cut of ten histories, with all of its images, or 2048 and 200
+    /// drawn ones if there are more; of a page cache, 4 drawn ones.
     #[arg(long)]
     pub exhaustive: bool,
     /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.
     #[arg(long, value_name = "K/N", requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES,
         default_value_t = Part::ALL)]
     pub part: Part,
-    /// Of the small cases, try crashes inside of every recovery as well, which takes four times as long.
+    /// Of the small cases, try crashes inside of every recovery as well, which takes four times as
+    /// long.
     #[arg(long, requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES)]
     pub in_recoveries: bool,
     /// Go through one case again, as a failure has printed it.
@@ -98,7 +101,8 @@ pub fn structures() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Runs what is asked for. An error that is [`Usage`] is the caller's.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Verdict> {
-    // A structure that is wrong may panic over words that make no sense; that is told as what it is.
+    // A structure that is wrong may panic over words that make no sense; that is told as what it
+    // is.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let outcome = structures::visit(&options.structure, &mut Run { options, out });

@@ -27,7 +27,8 @@ pub trait Structure: Subject + Sized {
     /// Whether there are small cases of this configuration that [`Structure::exhaust`] tries.
     fn has_small_cases(&self) -> bool;
 
-    /// Tries every small case of a part, with crashes inside of recoveries as well or without; what was tried, also in words.
+    /// Tries every small case of a part, with crashes inside of recoveries as well or without; what
+    /// was tried, also in words.
     fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>>;
 }
 

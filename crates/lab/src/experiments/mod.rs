@@ -1,7 +1,7 @@
 //! The papers' experiments, each by its name: `terrane-lab run fbr/insert-cost`.
 //!
-//! There is no persistent memory here. What an experiment counts is what a back-end counts, and what it times
-//! runs on the page cache; neither is a figure of a device.
+//! There is no persistent memory here. What an experiment counts is what a back-end counts, and
+//! what it times runs on the page cache; neither is a figure of a device.
 
 pub mod fbr;
 pub mod lsm;
@@ -47,7 +47,8 @@ pub struct Options {
     /// Entries that the trees hold.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Sizes that take minutes to hours, up to those of the published figures that fit on one machine.
+    /// Sizes that take minutes to hours, up to those of the published figures that fit on one
+    /// machine.
     #[arg(long)]
     pub full: bool,
     /// Entries of a node.
@@ -71,7 +72,8 @@ pub struct Options {
     /// File of a format that the experiment reads.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Seed of boxes, sizes, texts and queries that are drawn; positions of points are always the same.
+    /// Seed of boxes, sizes, texts and queries that are drawn; positions of points are always the
+    /// same.
     #[arg(long, default_value_t = workload::SEED)]
     pub seed: u64,
 }
@@ -115,8 +117,8 @@ impl Setup {
         self.options.count.unwrap_or(if self.options.full { full } else { small })
     }
 
-    /// An empty folder where a pool on the page cache can be, removed when dropped: in memory, if the place that is
-    /// asked for mixes files, as in containers.
+    /// An empty folder where a pool on the page cache can be, removed when dropped: in memory, if
+    /// the place that is asked for mixes files, as in containers.
     pub fn pool_folder(&self) -> Result<TempDir> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let folder = TempDir::with_prefix_in("terrane-lab-", &parent)

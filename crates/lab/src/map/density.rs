@@ -1,6 +1,7 @@
 //! Points gathered into dots, each with the number of points it stands for.
 //!
-//! A dot lies at the mean of its points, not at a grid position, so that streets and coasts keep their shape.
+//! A dot lies at the mean of its points, not at a grid position, so that streets and coasts keep
+//! their shape.
 
 use std::collections::HashMap;
 

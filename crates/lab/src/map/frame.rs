@@ -1,6 +1,7 @@
 //! Which part of the world a map shows, and where a position lands on the page.
 //!
-//! Degrees are drawn equirectangular: a degree of longitude is as long as cos(latitude) of the map's middle says.
+//! Degrees are drawn equirectangular: a degree of longitude is as long as cos(latitude) of the
+//! map's middle says.
 
 use anyhow::{Result, bail, ensure};
 
@@ -11,7 +12,8 @@ use super::input::Line;
 const AREA_PX: f64 = 640_000.0;
 const ASPECT_MIN: f64 = 0.72;
 const ASPECT_MAX: f64 = 2.0;
-/// Share of points beyond each side that may fall off, so that a few stray ones do not shrink the rest.
+/// Share of points beyond each side that may fall off, so that a few stray ones do not shrink the
+/// rest.
 const TAIL: f64 = 0.005;
 const TAIL_POINTS_MIN: usize = 1_000;
 const MARGIN: f64 = 0.04;
@@ -47,7 +49,8 @@ impl Extent {
         self.low[0] >= -180.0 && self.high[0] <= 180.0 && self.low[1] >= -90.0 && self.high[1] <= 90.0
     }
 
-    /// With a margin: half a degree or unit around a single place, a share of the sides around everything else.
+    /// With a margin: half a degree or unit around a single place, a share of the sides around
+    /// everything else.
     pub fn padded(&self, planar: bool) -> Self {
         let limits = match planar {
             true => [f64::INFINITY; 2],
@@ -69,7 +72,8 @@ impl Extent {
     }
 }
 
-/// The bulk of the points and everything of the answer and the outline; `None` when there is nothing.
+/// The bulk of the points and everything of the answer and the outline; `None` when there is
+/// nothing.
 pub fn choose_extent(points: &[Position], highlight: &[Position], outline: &[Line]) -> Option<Extent> {
     let corners = outline.iter().flat_map(|line| &line.positions);
     let mut extent = bulk(points);

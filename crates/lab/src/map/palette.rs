@@ -1,7 +1,7 @@
 //! Colours of the map: a dark page, and ramps that rise evenly in perceived lightness.
 //!
-//! Ramps are interpolated in Oklab, where equal steps look equally large; see B. Ottosson, "A perceptual color
-//! space for image processing", 2020, for the matrices.
+//! Ramps are interpolated in Oklab, where equal steps look equally large; see B. Ottosson, "A
+//! perceptual color space for image processing", 2020, for the matrices.
 
 /// The page behind everything.
 pub const PAGE: &str = "#0b0e14";

@@ -11,7 +11,8 @@ use terrane_storage::RealStorage;
 use crate::system::{Reader, Role, System, Visitor};
 use crate::workload::{Location, Points, Window};
 
-/// Where a pool can be made if the folder to measure lies on a file system that mixes files, as in containers.
+/// Where a pool can be made if the folder to measure lies on a file system that mixes files, as in
+/// containers.
 const IN_MEMORY: &str = "/dev/shm";
 
 /// The tree of two dimensions with its default settings, but for the form of its leaves.

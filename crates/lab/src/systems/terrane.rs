@@ -30,8 +30,8 @@ const MEMORY_LIMIT: usize = 64 << 20;
 const QUERY_MEMORY_PER_POINT: usize = 1 << 10;
 const BATCH_ROWS: usize = 8_192;
 
-/// Log bytes of one insert, as `docs/format.md` lays them out: the group's header, then one entry with
-/// the operations of both indexes, padded to a multiple of 8.
+/// Log bytes of one insert, as `docs/format.md` lays them out: the group's header, then one entry
+/// with the operations of both indexes, padded to a multiple of 8.
 const INSERT_BYTES: u64 = {
     const GROUP_HEADER: u64 = 64;
     const LENGTH: u64 = 4;

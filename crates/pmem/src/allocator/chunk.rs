@@ -1,4 +1,5 @@
-//! How a chunk is divided: one word with the length of its blocks, the bitmap, then whole lines of blocks.
+//! How a chunk is divided: one word with the length of its blocks, the bitmap, then whole lines of
+//! blocks.
 
 use std::ops::Range;
 

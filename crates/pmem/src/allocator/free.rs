@@ -7,8 +7,8 @@ use crate::{Backend, Result};
 
 /// Free blocks by length, and the chunks and words of bitmaps that have not been looked at.
 ///
-/// A block is free to be taken if it is listed, or if its bit is clear in a word that has not been looked at:
-/// never both. One that is held is neither, although its bit is clear.
+/// A block is free to be taken if it is listed, or if its bit is clear in a word that has not been
+/// looked at: never both. One that is held is neither, although its bit is clear.
 #[derive(Debug, Default)]
 pub(super) struct Free {
     /// Number of chunks, from the first, that have been looked at.
@@ -16,7 +16,8 @@ pub(super) struct Free {
     /// Chunks that had no acquired block when they were looked at, and have no length since.
     empty: Vec<u64>,
     lengths: BTreeMap<u64, Blocks>,
-    /// Blocks that are given out only when so many have left the queue of what is retired (E5), the first to come first.
+    /// Blocks that are given out only when so many have left the queue of what is retired (E5), the
+    /// first to come first.
     held: VecDeque<(u64, Chunk, u64)>,
     /// Where these begin.
     held_blocks: BTreeSet<u64>,
@@ -60,8 +61,8 @@ impl Free {
         }
     }
 
-    /// Looks at the next of `chunks`; `false` if there is none. `chunk_at` gives the chunk of a number,
-    /// if it has blocks.
+    /// Looks at the next of `chunks`; `false` if there is none. `chunk_at` gives the chunk of a
+    /// number, if it has blocks.
     pub(super) fn look_at_next(
         &mut self,
         backend: &impl Backend,
@@ -105,7 +106,8 @@ impl Free {
         self.lengths.entry(chunk.block_length).or_default().waiting.insert(chunk.index, chunk);
     }
 
-    /// Takes a block back whose bit has been cleared, when so many have left the queue of what is retired; with 0, now.
+    /// Takes a block back whose bit has been cleared, when so many have left the queue of what is
+    /// retired; with 0, now.
     pub(super) fn give_back_after(&mut self, wait_for: u64, chunk: Chunk, number: u64) {
         if wait_for == 0 {
             self.give_back(&chunk, number);

@@ -30,18 +30,23 @@ const CLEAR: Site = Site::new("allocator.clear");
 /// Blocks that change hands together.
 ///
 /// A block is acquired for a word, its *link*, and released from one. When the intent ends (by
-/// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it names is acquired if
-/// its link holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low
-/// six bits of a link are the structure's own, and [`crate::pmwcas::FLAGS`] are no part of it either. So whatever way an operation ends, no block is lost.
+/// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it
+/// names is acquired if its link holds its offset, and free otherwise; a link in a block that is
+/// free counts as holding nothing. The low six bits of a link are the structure's own, and
+/// [`crate::pmwcas::FLAGS`] are no part of it either. So whatever way an operation ends, no block
+/// is lost.
 ///
-/// Links are words that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why, and what to do there).
+/// Links are words that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why, and
+/// what to do there).
 ///
 /// What the structure has to do:
-/// 1. [`Intent::acquire`] blocks, and announce with [`Intent::release`] what is going to be unlinked;
+/// 1. [`Intent::acquire`] blocks, and announce with [`Intent::release`] what is going to be
+///    unlinked;
 /// 2. fill the blocks, flush them, and fence: that makes the acquisition durable too;
 /// 3. store the links, and persist them;
-/// 4. end the intent before another thread can change a link that it names, or unlink one of its blocks. If
-///    readers can be in a block that is not linked any more, it is retired, else finished.
+/// 4. end the intent before another thread can change a link that it names, or unlink one of its
+///    blocks. If readers can be in a block that is not linked any more, it is retired, else
+///    finished.
 #[derive(Debug)]
 #[must_use]
 pub struct Intent<'a, B: Backend> {
@@ -70,17 +75,19 @@ impl<'a, B: Backend> Intent<'a, B> {
         Self { pool, slot: Some(slot), named: 0 }
     }
 
-    /// Acquires a block of at least `length` bytes, which will be linked by the word at `link`; its offset, which is
-    /// a multiple of 64. The block holds anything. It is acquired durably after this thread's next fence.
+    /// Acquires a block of at least `length` bytes, which will be linked by the word at `link`; its
+    /// offset, which is a multiple of 64. The block holds anything. It is acquired durably after
+    /// this thread's next fence.
     ///
-    /// What is free is given out by its length. A chunk of which all blocks have become free serves another length when the pool is
-    /// opened the next time; until then the pool may grow, or the disk be full, although there is one.
+    /// What is free is given out by its length. A chunk of which all blocks have become free serves
+    /// another length when the pool is opened the next time; until then the pool may grow, or the
+    /// disk be full, although there is one.
     ///
-    /// Nor does it look for blocks that were released last: who is told of a full disk finds them after [`Pool::reclaim`], without a
-    /// guard of its own.
+    /// Nor does it look for blocks that were released last: who is told of a full disk finds them
+    /// after [`Pool::reclaim`], without a guard of its own.
     ///
-    /// After the first persist a crash frees the block, whether its bit is set or not; so it stays until the link
-    /// is stored.
+    /// After the first persist a crash frees the block, whether its bit is set or not; so it stays
+    /// until the link is stored.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
@@ -92,8 +99,9 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.pool.acquire_block(block_length, |block| self.announce(place, block, link))
     }
 
-    /// Announces that a block is going to be unlinked from the word at `link`, which holds its offset now. The block has this link
-    /// alone, and no other intent or descriptor names it; where this one does already, it is an error.
+    /// Announces that a block is going to be unlinked from the word at `link`, which holds its
+    /// offset now. The block has this link alone, and no other intent or descriptor names it; where
+    /// this one does already, it is an error.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
@@ -108,7 +116,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         Ok(())
     }
 
-    /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot fail for lack of it.
+    /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot
+    /// fail for lack of it.
     pub fn reserve(&mut self) -> Result<()> {
         self.next_place().map(drop)
     }
@@ -116,9 +125,9 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// Ends the intent: frees what is not linked.
     pub fn finish(self) {}
 
-    /// Ends the intent for what is linked, and frees what is not when every guard is gone that lives now: others
-    /// may change the links from now on. Frees nothing now; later intents of any thread do, or [`Pool::close`], or the
-    /// recovery after a crash.
+    /// Ends the intent for what is linked, and frees what is not when every guard is gone that
+    /// lives now: others may change the links from now on. Frees nothing now; later intents of any
+    /// thread do, or [`Pool::close`], or the recovery after a crash.
     ///
     /// # Panics
     /// If the guard is not of this pool.
@@ -146,8 +155,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         Ok(slot + self.named as u64 * ENTRY_LENGTH)
     }
 
-    /// Says durably how it is found out whom a block belongs to. In a line stores keep their order: the entry
-    /// counts when its second word is there.
+    /// Says durably how it is found out whom a block belongs to. In a line stores keep their order:
+    /// the entry counts when its second word is there.
     fn announce(&mut self, place: u64, block: u64, link: u64) {
         let backend = self.pool.backend();
         backend.store(place, link);
@@ -160,8 +169,8 @@ impl<'a, B: Backend> Intent<'a, B> {
 impl<B: Backend> Drop for Intent<'_, B> {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
-        // What was announced was checked, so this fails only if somebody has damaged the pool meanwhile. Then the
-        // slot is kept back: the next opening finds the damage.
+        // What was announced was checked, so this fails only if somebody has damaged the pool
+        // meanwhile. Then the slot is kept back: the next opening finds the damage.
         if self.pool.settle(places(slot).take(self.named), &[], 0).is_ok() {
             self.pool.return_slot(slot);
         }
@@ -181,7 +190,8 @@ impl<B: Backend> Pool<B> {
         Ok(block)
     }
 
-    /// Whether what a crash has left of descriptors and intents makes sense; of a pool that was closed, whether nothing is left.
+    /// Whether what a crash has left of descriptors and intents makes sense; of a pool that was
+    /// closed, whether nothing is left.
     pub(crate) fn check_intents(&self, was_closed: bool) -> Result<()> {
         let left = |offset: u64, what: &str| {
             let reason = format!("{what} is in use there, and the pool was closed");
@@ -215,15 +225,16 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
-    /// a descriptor frees.
+    /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in
+    /// blocks that a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
         self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.forget_uses_to_come(descriptor))?;
         self.settle_what_is_left()?;
         self.take_over_pages()
     }
 
-    /// As when the pool is opened, with nobody at it: also what was begun, and forgotten by the program.
+    /// As when the pool is opened, with nobody at it: also what was begun, and forgotten by the
+    /// program.
     pub(crate) fn settle_what_is_left(&self) -> Result<()> {
         let mut descriptors = Vec::new();
         for descriptor in self.all_units(&DESCRIPTORS)? {
@@ -236,10 +247,11 @@ impl<B: Backend> Pool<B> {
         self.settle(self.all_units(&SLOTS)?.flat_map(places), &[], 0)
     }
 
-    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were.
+    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there
+    /// were.
     ///
-    /// One thread is at it at a time: what came first is settled first (E2), and a block is given out after everything is forgotten
-    /// that may name a word in it (M9).
+    /// One thread is at it at a time: what came first is settled first (E2), and a block is given
+    /// out after everything is forgotten that may name a word in it (M9).
     pub(crate) fn settle_expired(&self, count: usize) -> Result<usize> {
         let _settling = self.allocator().settling.lock();
         self.settle_retired(&self.epochs.take(count))
@@ -294,12 +306,13 @@ impl<B: Backend> Pool<B> {
         Ok(entries)
     }
 
-    /// Frees the blocks named in these places that are not linked, and those that descriptors free, and clears the
-    /// places and the descriptors. Others get the blocks when so many have left the queue of what is retired; with 0, at once.
+    /// Frees the blocks named in these places that are not linked, and those that descriptors free,
+    /// and clears the places and the descriptors. Others get the blocks when so many have left the
+    /// queue of what is retired; with 0, at once.
     ///
-    /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash after any step
-    /// leaves entries that come to the same answer: a link that was dead stays dead, since the block that it lies
-    /// in has its bit clear before any entry is.
+    /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash
+    /// after any step leaves entries that come to the same answer: a link that was dead stays dead,
+    /// since the block that it lies in has its bit clear before any entry is.
     fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
@@ -313,7 +326,8 @@ impl<B: Backend> Pool<B> {
         // While a bit is clear and its block still named, nobody may look for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
         let mut bits = BTreeSet::new();
-        // A block that is free already is listed, or found where nobody has looked; another mention of it must not list it again.
+        // A block that is free already is listed, or found where nobody has looked; another mention
+        // of it must not list it again.
         dead.retain(|(chunk, number)| {
             let (word, bit) = Chunk::bit(*number);
             bits.insert(line(chunk.bitmap_word(word)));
@@ -336,11 +350,12 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Lets a slot name only what is not linked, whatever links hold from now on; whether there is any.
+    /// Lets a slot name only what is not linked, whatever links hold from now on; whether there is
+    /// any.
     ///
-    /// A crash after any step leaves entries that come to the same answer, since this thread alone changes the
-    /// links until it returns. After that a link may be changed, or lie in a block that is somebody else's and holds
-    /// anything; so it is not asked any more, durably.
+    /// A crash after any step leaves entries that come to the same answer, since this thread alone
+    /// changes the links until it returns. After that a link may be changed, or lie in a block that
+    /// is somebody else's and holds anything; so it is not asked any more, durably.
     fn detach(&self, slot: u64) -> Result<bool> {
         let backend = self.backend();
         let entries = self.entries(places(slot))?;

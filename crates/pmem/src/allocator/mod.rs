@@ -1,24 +1,26 @@
 //! Blocks of chunks, which no crash loses and none hands out twice.
 //!
-//! A chunk holds blocks of one length: its first word is that length, then comes a bitmap of the blocks that
-//! are acquired. Before a block changes hands, an *intent* says durably which word of the pool links to it, or
-//! will: after a crash the block is acquired if and only if that word holds its offset. So what was acquired and
-//! not yet linked, and what was unlinked and not yet freed, is found among the intents alone.
+//! A chunk holds blocks of one length: its first word is that length, then comes a bitmap of the
+//! blocks that are acquired. Before a block changes hands, an *intent* says durably which word of
+//! the pool links to it, or will: after a crash the block is acquired if and only if that word
+//! holds its offset. So what was acquired and not yet linked, and what was unlinked and not yet
+//! freed, is found among the intents alone.
 //!
 //! Invariants:
 //! - A1: a block that a structure links to has its bit set, durably before the link is.
 //! - A2: a block whose bit is set is linked to, or named by an intent.
-//! - A3: a block that an intent names is handed out to nobody else: its bit is cleared durably, then the
-//!   intent, and only then can it be acquired again.
-//! - A4: a chunk changes its block length only while its bitmap is empty, and has an empty bitmap of the new length
-//!   durably before that.
-//! - A5: what a retired intent names is freed when no reader is left that can have come to it while it was linked; until
-//!   then its entries say that it is free, whatever links hold. Where there are descriptors, it is given out only when those are
-//!   forgotten that may have words in it (M9 of [`crate::pmwcas`]).
+//! - A3: a block that an intent names is handed out to nobody else: its bit is cleared durably,
+//!   then the intent, and only then can it be acquired again.
+//! - A4: a chunk changes its block length only while its bitmap is empty, and has an empty bitmap
+//!   of the new length durably before that.
+//! - A5: what a retired intent names is freed when no reader is left that can have come to it while
+//!   it was linked; until then its entries say that it is free, whatever links hold. Where there
+//!   are descriptors, it is given out only when those are forgotten that may have words in it (M9
+//!   of [`crate::pmwcas`]).
 //!
-//! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when a block is asked
-//! for, one word at a time, and freed blocks are kept in memory, by their lengths: a chunk that becomes empty is found to be
-//! so by the next session.
+//! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when
+//! a block is asked for, one word at a time, and freed blocks are kept in memory, by their lengths:
+//! a chunk that becomes empty is found to be so by the next session.
 
 mod chunk;
 mod free;
@@ -53,9 +55,11 @@ pub(crate) struct Allocator {
     descriptors: Mutex<Vec<u64>>,
     /// Pages of descriptors that threads may meet: all of them after recovery. They stay.
     descriptor_pages: RwLock<BTreeSet<u64>>,
-    /// Held while slots or descriptors are added. Who holds it may wait for the next one, and for what is free.
+    /// Held while slots or descriptors are added. Who holds it may wait for the next one, and for
+    /// what is free.
     page_growth: Mutex<()>,
-    /// Held while what has expired is settled. Who holds it may wait for what is free, and for nothing else.
+    /// Held while what has expired is settled. Who holds it may wait for what is free, and for
+    /// nothing else.
     settling: Mutex<()>,
 }
 
@@ -73,27 +77,30 @@ impl Allocator {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Begins to acquire and release blocks. Nobody has to wait for that; a few intents are ended that were
-    /// retired and whose readers have left.
+    /// Begins to acquire and release blocks. Nobody has to wait for that; a few intents are ended
+    /// that were retired and whose readers have left.
     pub fn intent(&self) -> Intent<'_, B> {
         self.settle_some_expired();
         Intent::new(self)
     }
 
-    /// Keeps blocks that are released and retired from now on from being reused while the guard lives. For readers,
-    /// and for writers that retire; a thread may have several at a time. It costs no access to the pool.
+    /// Keeps blocks that are released and retired from now on from being reused while the guard
+    /// lives. For readers, and for writers that retire; a thread may have several at a time. It
+    /// costs no access to the pool.
     ///
-    /// A guard is meant for one operation: what waits for it takes 128 bytes of the pool an intent, which are kept for later ones
-    /// and read by each opening.
+    /// A guard is meant for one operation: what waits for it takes 128 bytes of the pool an intent,
+    /// which are kept for later ones and read by each opening.
     pub fn pin(&self) -> Guard<'_> {
         self.epochs.enter()
     }
 
-    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps; how many these were, with what else
-    /// has waited for guards. It waits for a thread that ends some at the same time.
+    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps; how
+    /// many these were, with what else has waited for guards. It waits for a thread that ends some
+    /// at the same time.
     ///
-    /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, or where slots
-    /// run short. Where more than a few threads have guards, some of it may be left to later calls.
+    /// For those who want to see now what becomes free: a thread looks for guards only after a few
+    /// retirements, or where slots run short. Where more than a few threads have guards, some of it
+    /// may be left to later calls.
     pub fn reclaim(&self) -> Result<usize> {
         self.pin().hurry();
         self.settle_all_expired()
@@ -114,9 +121,10 @@ impl<B: Backend> Pool<B> {
         chunk::block_length_max(self.chunk_length())
     }
 
-    /// Calls `visit` with offset and length of each acquired block, in ascending order, but not of those that the
-    /// pool has acquired for itself. For checks: it reads every chunk's bitmap, and tells also of blocks that are on
-    /// their way: of retired ones, and if other threads acquire and release meanwhile.
+    /// Calls `visit` with offset and length of each acquired block, in ascending order, but not of
+    /// those that the pool has acquired for itself. For checks: it reads every chunk's bitmap, and
+    /// tells also of blocks that are on their way: of retired ones, and if other threads acquire
+    /// and release meanwhile.
     pub fn visit_blocks(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
         let own = self.own_blocks()?;
         for index in 0..self.chunks() {
@@ -213,8 +221,8 @@ impl<B: Backend> Pool<B> {
 
     /// Divides an empty chunk into blocks of a length.
     ///
-    /// After the first persist the chunk is as it was, with an empty bitmap either way (A4); after the second
-    /// it has its blocks. A crash in between leaves it empty.
+    /// After the first persist the chunk is as it was, with an empty bitmap either way (A4); after
+    /// the second it has its blocks. A crash in between leaves it empty.
     fn format(&self, index: u64, block_length: u64) -> Result<Chunk> {
         let start = self.chunk_start(index);
         let chunk =

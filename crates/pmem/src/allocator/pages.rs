@@ -1,13 +1,18 @@
-//! Slots of intents and descriptors of multi-word compare-and-swaps: as many as were ever needed at a time.
+//! Slots of intents and descriptors of multi-word compare-and-swaps: as many as were ever needed at
+//! a time.
 //!
-//! They come by pages, which are blocks of the pool; the first slots are a page of the metadata. Each page begins with the
-//! offset of the page that was added before it, and a word of the metadata leads to the newest. A page is acquired
-//! as any block is, by an intent in the first slot of the metadata, which is kept for that; so no crash loses one.
-//! Pages stay, and an opening reads them all: 128 bytes for each intent, 192 for each operation, that was alive or waited for
-//! readers at the same time as the others. So one reader that has lived very long beside a busy writer makes later openings longer.
+//! They come by pages, which are blocks of the pool; the first slots are a page of the metadata.
+//! Each page begins with the offset of the page that was added before it, and a word of the
+//! metadata leads to the newest. A page is acquired as any block is, by an intent in the first slot
+//! of the metadata, which is kept for that; so no crash loses one. Pages stay, and an opening reads
+//! them all: 128 bytes for each intent, 192 for each operation, that was alive or waited for
+//! readers at the same time as the others. So one reader that has lived very long beside a busy
+//! writer makes later openings longer.
 //!
-//! - S1: a page that the chain leads to is acquired, and was empty when it was linked, durably before that.
-//! - S2: a slot or descriptor is free, or of one operation, or waits for readers; so its owner alone changes what it names.
+//! - S1: a page that the chain leads to is acquired, and was empty when it was linked, durably
+//!   before that.
+//! - S2: a slot or descriptor is free, or of one operation, or waits for readers; so its owner
+//!   alone changes what it names.
 
 use std::collections::BTreeSet;
 
@@ -84,10 +89,11 @@ impl<B: Backend> Pool<B> {
 
     /// Lets a slot or a descriptor be free when no reader is left.
     ///
-    /// Each thread keeps a few in a batch of its own. With some threads these are all that there are, and where the disk is full nobody
-    /// gets one any more to fill a batch with. So where few are free, nobody waits for that: a call lets expire what
-    /// all threads have retired so far, and the next one has to wait until a batch of them has been retired. So these
-    /// are as seldom as batches are.
+    /// Each thread keeps a few in a batch of its own. With some threads these are all that there
+    /// are, and where the disk is full nobody gets one any more to fill a batch with. So where few
+    /// are free, nobody waits for that: a call lets expire what all threads have retired so far,
+    /// and the next one has to wait until a batch of them has been retired. So these are as seldom
+    /// as batches are.
     pub(crate) fn retire_unit(&self, retired: Retired, guard: &Guard<'_>) {
         let since = guard.retire(retired);
         let free = match retired {
@@ -99,10 +105,11 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// One of those that are free. Where there is none, what no reader keeps becomes free, and only if that is nothing a page is
-    /// added.
+    /// One of those that are free. Where there is none, what no reader keeps becomes free, and only
+    /// if that is nothing a page is added.
     ///
-    /// Where that fails, as the disk is full, later calls find some when the guards have gone that live now.
+    /// Where that fails, as the disk is full, later calls find some when the guards have gone that
+    /// live now.
     fn take_unit(&self, units: &Units, free: &Mutex<Vec<u64>>) -> Result<u64> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
@@ -142,8 +149,9 @@ impl<B: Backend> Pool<B> {
 
     /// Whether a descriptor begins at an offset, which may be any.
     ///
-    /// Who meets one that is in use finds its page among those that are known; all pages are read only during recovery, while
-    /// another thread adds one, since nobody waits for that, and where no descriptor is.
+    /// Who meets one that is in use finds its page among those that are known; all pages are read
+    /// only during recovery, while another thread adds one, since nobody waits for that, and where
+    /// no descriptor is.
     pub(crate) fn is_descriptor(&self, offset: u64) -> Result<bool> {
         let known = self.allocator().descriptor_pages.try_read();
         let page = known.and_then(|pages| pages.range(..=offset).next_back().copied());
@@ -165,8 +173,8 @@ impl<B: Backend> Pool<B> {
 
     /// Adds a page. Who calls it holds the lock of their growth.
     ///
-    /// After the first persist the page is acquired and empty, after the second it is linked; a crash before that
-    /// frees it.
+    /// After the first persist the page is acquired and empty, after the second it is linked; a
+    /// crash before that frees it.
     fn add_page(&self, units: &Units) -> Result<u64> {
         let backend = self.backend();
         let mut intent = Intent::in_slot(self, GROWTH_SLOT);

@@ -1,5 +1,5 @@
-//! What two threads could meet between claiming a block and setting its bit, by where the looking for free blocks has come
-//! to, and what later sessions find of the pool's own pages.
+//! What two threads could meet between claiming a block and setting its bit, by where the looking
+//! for free blocks has come to, and what later sessions find of the pool's own pages.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ fn release(pool: &Pool<Traced>, block: u64) {
     intent.finish();
 }
 
-/// A pool of which nothing has been looked at, and its blocks by chunk, which are all acquired; the last chunk has more.
+/// A pool of which nothing has been looked at, and its blocks by chunk, which are all acquired; the
+/// last chunk has more.
 fn reopened(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     let storage = MemoryStorage::new();
     let pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
@@ -54,8 +55,9 @@ fn looked_at_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
 
 /// Releases blocks, and claims them and more: none twice, and of the acquired ones none but them.
 ///
-/// A block that is freed where nobody has looked is found there; were it listed too, a thread could find it while another
-/// one has claimed it and not set its bit yet. Here no claim is followed by that.
+/// A block that is freed where nobody has looked is found there; were it listed too, a thread could
+/// find it while another one has claimed it and not set its bit yet. Here no claim is followed by
+/// that.
 fn claim_each_once(pool: &Pool<Traced>, acquired: &[Vec<u64>], released: &[u64]) {
     released.iter().for_each(|&block| release(pool, block));
     let mut claimed = BTreeSet::new();
@@ -100,7 +102,8 @@ fn a_block_freed_in_a_chunk_that_waits_to_be_looked_at_is_claimed_once() {
     claim_each_once(&pool, &blocks, &[blocks[0][0], blocks[1][5], blocks[2][100]]);
 }
 
-/// Frees a block in the pool, which is given out only when so many have left the queue of what is retired.
+/// Frees a block in the pool, which is given out only when so many have left the queue of what is
+/// retired.
 fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
     let (chunk, number) = pool.locate(block).unwrap();
     let (word, bit) = Chunk::bit(number);
@@ -137,7 +140,8 @@ fn a_chunk_of_which_blocks_are_held_takes_no_other_length() {
     assert_eq!(pool.check_block(held).unwrap(), 64);
 }
 
-/// What was retired later would be given out before what came first is settled, and may name a word in it (E2).
+/// What was retired later would be given out before what came first is settled, and may name a word
+/// in it (E2).
 #[test]
 fn nothing_is_settled_beside_another_thread_that_settles() {
     let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
@@ -156,7 +160,8 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     assert!(is_given_out());
 }
 
-/// One that were kept would be missing until the pool is opened again, and each page of them be followed by another.
+/// One that were kept would be missing until the pool is opened again, and each page of them be
+/// followed by another.
 #[test]
 fn a_retired_intent_whose_blocks_are_all_linked_gives_its_slot_back() {
     let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
@@ -172,7 +177,8 @@ fn a_retired_intent_whose_blocks_are_all_linked_gives_its_slot_back() {
     (0..100).for_each(|time| assert_eq!(link_one(), free, "after {time} more"));
 }
 
-/// A page that were not found again would be acquired for ever, and each session would add one that does its work.
+/// A page that were not found again would be acquired for ever, and each session would add one that
+/// does its work.
 #[test]
 fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
     /// More than there are in a page.

@@ -41,8 +41,8 @@ impl Instruction {
     }
 }
 
-/// A back-end that leaves out the instructions of one [`Site`]: what runs on it is wrong on purpose, and
-/// a crash test that does not notice is too shallow, or the instruction is needless.
+/// A back-end that leaves out the instructions of one [`Site`]: what runs on it is wrong on
+/// purpose, and a crash test that does not notice is too shallow, or the instruction is needless.
 #[derive(Debug)]
 pub struct Dropping<B> {
     inner: B,
@@ -55,7 +55,8 @@ thread_local! {
 }
 
 impl<B> Dropping<B> {
-    /// Leaves this kind of instruction out of pools that `run` opens on this thread, from their first access on.
+    /// Leaves this kind of instruction out of pools that `run` opens on this thread, from their
+    /// first access on.
     pub fn leaving_out<T>(instruction: Instruction, site: &str, run: impl FnOnce() -> T) -> T {
         struct Reset;
         impl Drop for Reset {

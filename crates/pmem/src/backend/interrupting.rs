@@ -1,7 +1,9 @@
-//! A back-end that lets something else happen in the middle of an operation: at a chosen access, on the same thread.
+//! A back-end that lets something else happen in the middle of an operation: at a chosen access, on
+//! the same thread.
 //!
-//! Readers take no locks at first, so a whole operation of a writer fits between any two loads of a reader, and a whole
-//! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
+//! Readers take no locks at first, so a whole operation of a writer fits between any two loads of a
+//! reader, and a whole search between any two steps of a writer. Trying each place in turn tries
+//! every such interleaving.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -50,7 +52,8 @@ pub fn interrupt<T>(
     (outcome, PENDING.take().is_none())
 }
 
-/// Within an interruption: interrupts the same operation once more, at a later access, counted from here.
+/// Within an interruption: interrupts the same operation once more, at a later access, counted from
+/// here.
 pub fn go_on_to(at: At, number: usize, interruption: impl FnOnce() + 'static) {
     PENDING.set(Some((at, number, Box::new(interruption))));
 }
@@ -75,7 +78,8 @@ pub struct Stopped {
     thread: JoinHandle<bool>,
 }
 
-/// Where to wait next. Nothing is sent by the last: its other end goes when the access is reached, or the operation has ended.
+/// Where to wait next. Nothing is sent by the last: its other end goes when the access is reached,
+/// or the operation has ended.
 type Stop = (At, usize, mpsc::Sender<()>);
 
 /// Waits to be told where to wait next, or that there is no such place.
@@ -105,7 +109,8 @@ impl Stopped {
         let _ = reached.recv();
     }
 
-    /// Lets some come to their ends, which may wait for each other. Whether each had so many accesses.
+    /// Lets some come to their ends, which may wait for each other. Whether each had so many
+    /// accesses.
     pub fn end(all: impl IntoIterator<Item = Self>) -> Vec<bool> {
         let resume = |Self { resume, thread }: Self| {
             drop(resume);

@@ -51,27 +51,28 @@ impl Debug for Site {
     }
 }
 
-/// A mapped file as aligned 8-byte atomic words by their byte offset, and the instructions that make
-/// them durable.
+/// A mapped file as aligned 8-byte atomic words by their byte offset, and the instructions that
+/// make them durable.
 ///
 /// Loads acquire, stores release, the other changes do both. An offset that is not aligned or not
-/// mapped is a mistake of the caller and panics, as an index beyond a slice does: what was read from a
-/// pool has to be checked first ([`Backend::holds`]). What of the stores a power loss leaves is told by
-/// [`Backend::domain`]; a kill of the process leaves all of them.
+/// mapped is a mistake of the caller and panics, as an index beyond a slice does: what was read
+/// from a pool has to be checked first ([`Backend::holds`]). What of the stores a power loss leaves
+/// is told by [`Backend::domain`]; a kill of the process leaves all of them.
 pub trait Backend: Debug + Send + Sync + Sized {
     /// Words next to each other, for those who read many of them.
     type View<'a>: View
     where
         Self: 'a;
 
-    /// Takes a file that is open for writing, and sets aside addresses for it; nothing is mapped yet.
+    /// Takes a file that is open for writing, and sets aside addresses for it; nothing is mapped
+    /// yet.
     ///
     /// `pool` is what messages call the file. Fails where the file's medium does not promise what
     /// `domain` says.
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self>;
 
-    /// Maps the file up to `length`, a multiple of 4096, which has to be allocated before a word of it is reached. Words stay
-    /// where they are.
+    /// Maps the file up to `length`, a multiple of 4096, which has to be allocated before a word of
+    /// it is reached. Words stay where they are.
     fn extend(&self, length: u64) -> Result<()>;
 
     /// Bytes that are mapped.
@@ -86,7 +87,8 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// The words of `length` bytes from an offset on, checked once for all of them.
     fn view(&self, offset: u64, length: u64) -> Self::View<'_>;
 
-    /// Says that the words of `length` bytes from an offset on will be read soon. Nothing, where they are not mapped.
+    /// Says that the words of `length` bytes from an offset on will be read soon. Nothing, where
+    /// they are not mapped.
     #[inline]
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);
@@ -107,10 +109,12 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// Begins to write back the line that starts at `line`. For [`Backend::flush`] alone.
     fn write_back(&self, line: u64, site: Site);
 
-    /// Orders what this thread stored and flushed before it, as durable, before what it stores after it.
+    /// Orders what this thread stored and flushed before it, as durable, before what it stores
+    /// after it.
     fn fence(&self, site: Site);
 
-    /// Begins to write back every line of a range of bytes; durable after the next fence of this thread.
+    /// Begins to write back every line of a range of bytes; durable after the next fence of this
+    /// thread.
     ///
     /// The only loop over lines there is. It does nothing where no line needs to be written back.
     fn flush(&self, range: Range<u64>, site: Site) {

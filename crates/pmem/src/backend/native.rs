@@ -45,7 +45,8 @@ enum Medium {
     Dax(FlushInstruction),
     /// Persistent memory whose caches a power loss does not empty.
     Eadr,
-    /// Ordinary memory of the system, which survives the process alone: the order of the stores suffices.
+    /// Ordinary memory of the system, which survives the process alone: the order of the stores
+    /// suffices.
     PageCache,
 }
 
@@ -220,7 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// On words of an ordinary file, since there is no such memory here: the instructions are those that a medium needs.
+    /// On words of an ordinary file, since there is no such memory here: the instructions are those
+    /// that a medium needs.
     #[test]
     fn each_medium_executes_the_write_backs_and_fences_that_it_needs() {
         let Some(instruction) = FlushInstruction::detect() else { return };

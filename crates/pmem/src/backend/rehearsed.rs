@@ -9,10 +9,11 @@ use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
-/// The words of another back-end as they are; what is stored is seen here alone, and nothing is flushed.
+/// The words of another back-end as they are; what is stored is seen here alone, and nothing is
+/// flushed.
 ///
-/// For a recovery that is to be tried before it changes anything: [`Found::rehearse`](crate::Found::rehearse). It takes memory for
-/// each word that is stored.
+/// For a recovery that is to be tried before it changes anything:
+/// [`Found::rehearse`](crate::Found::rehearse). It takes memory for each word that is stored.
 #[derive(Debug)]
 pub struct Rehearsed<'p, B> {
     inner: &'p B,

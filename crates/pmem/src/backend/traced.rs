@@ -10,10 +10,11 @@ use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
 /// A mapped file of [`terrane_testkit::MemoryStorage`]. Under a
-/// [`Controller`](terrane_testkit::crash::Controller), stores, flushes and fences enter its log in the
-/// order in which they happen, among the changes of files.
+/// [`Controller`](terrane_testkit::crash::Controller), stores, flushes and fences enter its log in
+/// the order in which they happen, among the changes of files.
 ///
-/// Each access, flush and fence begins with a load of the mapped length, where a model checker may switch threads.
+/// Each access, flush and fence begins with a load of the mapped length, where a model checker may
+/// switch threads.
 #[derive(Debug)]
 pub struct Traced {
     pool: String,

@@ -1,9 +1,9 @@
 //! A model of the caches on the way to a medium.
 //!
-//! Stores reach an LRU CPU cache of lines. A line leaves it dirty when it is flushed (and stays, clean) or when it has to
-//! give way, and goes into an LRU buffer of blocks in front of the medium, which combines the lines of a block. A block
-//! is written to the medium when it has to give way there. Lines and blocks are all that is known; ways, sets
-//! and prefetching are not modelled.
+//! Stores reach an LRU CPU cache of lines. A line leaves it dirty when it is flushed (and stays,
+//! clean) or when it has to give way, and goes into an LRU buffer of blocks in front of the medium,
+//! which combines the lines of a block. A block is written to the medium when it has to give way
+//! there. Lines and blocks are all that is known; ways, sets and prefetching are not modelled.
 
 use super::lru::Lru;
 use crate::LINE_LENGTH;

@@ -1,7 +1,7 @@
 //! What operations cost: counts that depend on nothing but what one thread does.
 //!
-//! They are what is compared with published figures where there is no persistent memory to measure. The
-//! model of the medium is deliberately simple and says its sizes; it gives bytes, never times.
+//! They are what is compared with published figures where there is no persistent memory to measure.
+//! The model of the medium is deliberately simple and says its sizes; it gives bytes, never times.
 
 mod lru;
 mod media;

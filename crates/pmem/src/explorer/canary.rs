@@ -15,10 +15,11 @@ const FLAG: Site = Site::new("canary.flag");
 /// Entries that there is room for.
 const ROOM: u64 = 8;
 
-/// An array of entries of two words, each with a flag in a line of its own that says that the entry is there.
+/// An array of entries of two words, each with a flag in a line of its own that says that the entry
+/// is there.
 ///
-/// Put right, it makes the entry durable before the flag is set. Otherwise both with one fence, so that the flag may
-/// be there after a crash and the entry not.
+/// Put right, it makes the entry durable before the flag is set. Otherwise both with one fence, so
+/// that the flag may be there after a crash and the entry not.
 #[derive(Clone, Copy, Debug)]
 pub struct Canary {
     /// Whether it is put right.
@@ -153,8 +154,8 @@ impl Subject for Canary {
     }
 }
 
-/// Sees that the wrong one is caught and the right one is not; what was caught. If this fails, the explorer is
-/// broken, and nothing that it says counts.
+/// Sees that the wrong one is caught and the right one is not; what was caught. If this fails, the
+/// explorer is broken, and nothing that it says counts.
 pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     let [right, wrong] = [true, false].map(|is_right| {
         let canary = Canary { is_right, domain: PersistenceDomain::Adr };

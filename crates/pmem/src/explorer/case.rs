@@ -46,11 +46,11 @@ impl<Step> Crash<Step> {
     }
 }
 
-/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before or, where more is
-/// done after that recovery, in that.
+/// A history with its crashes: the first one is in the steps, each other one in the recovery from
+/// the one before or, where more is done after that recovery, in that.
 ///
-/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …; CUT LOSS; then STEP STEP …; CUT
-/// LOSS`, without what is dropped, and reads what it prints.
+/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …;
+/// CUT LOSS; then STEP STEP …; CUT LOSS`, without what is dropped, and reads what it prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case<Step> {
     /// Name of the subject's configuration.
@@ -86,7 +86,8 @@ pub struct ParseCaseError {
 }
 
 impl<Step> Case<Step> {
-    /// The steps before the first crash, with number 0, or those after the recovery from one of them.
+    /// The steps before the first crash, with number 0, or those after the recovery from one of
+    /// them.
     pub(super) fn run_mut(&mut self, number: usize) -> &mut Vec<Step> {
         match number.checked_sub(1) {
             None => &mut self.steps,

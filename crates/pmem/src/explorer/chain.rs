@@ -25,12 +25,14 @@ struct Crashed<Model> {
 }
 
 impl<S: Subject> Explorer<'_, S> {
-    /// Goes one way, which is drawn, through a history that crashes in its every few steps, in some of the recoveries too, and goes on
-    /// with the step after the one that was interrupted. What each crash leaves is looked at, and so is what the steps lead to
-    /// if nothing crashes. The first crash is in the last steps of those that are said to come first.
+    /// Goes one way, which is drawn, through a history that crashes in its every few steps, in some
+    /// of the recoveries too, and goes on with the step after the one that was interrupted. What
+    /// each crash leaves is looked at, and so is what the steps lead to if nothing crashes. The
+    /// first crash is in the last steps of those that are said to come first.
     ///
-    /// What two crashes leave together may do harm that neither does alone, and only in what is done next; other searches try every
-    /// crash of one history, and go no further than a second one.
+    /// What two crashes leave together may do harm that neither does alone, and only in what is
+    /// done next; other searches try every crash of one history, and go no further than a second
+    /// one.
     pub fn chain(&mut self, steps: &[S::Step], first: usize, seed: u64) -> Search<S> {
         let mut random = SmallRng::seed_from_u64(seed);
         let (mut run, mut left) = steps.split_at(first.min(steps.len()));

@@ -20,13 +20,16 @@ pub struct Gate {
     pub only: Option<Dropped>,
     /// How many images of each cut are tried.
     pub breadth: Breadth,
-    /// How many of each cut that comes soon after something was left out. These are few, and show most.
+    /// How many of each cut that comes soon after something was left out. These are few, and show
+    /// most.
     pub near: Breadth,
     /// Of the cuts, every so many are recovered from to learn what recovery flushes and fences.
     pub names_stride: usize,
-    /// Whether a name is looked for in every configuration that has it, and not only until one has shown it.
+    /// Whether a name is looked for in every configuration that has it, and not only until one has
+    /// shown it.
     pub in_all: bool,
-    /// Of the cuts, every so many are tried with crashes inside of recovery, if others have shown nothing.
+    /// Of the cuts, every so many are tried with crashes inside of recovery, if others have shown
+    /// nothing.
     pub inside_stride: usize,
 }
 
@@ -70,7 +73,8 @@ pub struct GateReport<Step> {
     pub uncaught: Vec<(Dropped, String)>,
     /// Names that the structure has and no run has come to, without a test of their own.
     pub unreached: BTreeSet<Dropped>,
-    /// Names of the structure's that a run has come to, with an instruction that the structure is not said to have there.
+    /// Names of the structure's that a run has come to, with an instruction that the structure is
+    /// not said to have there.
     pub unlisted: BTreeSet<Dropped>,
     /// What was looked at.
     pub tally: Tally,
@@ -125,11 +129,13 @@ impl<Step> fmt::Display for GateReport<Step> {
     }
 }
 
-/// Leaves out one flush or fence of the subjects after the other, and looks for a crash that shows it.
+/// Leaves out one flush or fence of the subjects after the other, and looks for a crash that shows
+/// it.
 ///
-/// Only where lines have to be flushed; subjects on other media are passed over. Names come from histories and from the
-/// recoveries that follow their crashes, and are compared with those that the structure has ([`Subject::places`]). Fails if
-/// a history goes wrong without anything being left out.
+/// Only where lines have to be flushed; subjects on other media are passed over. Names come from
+/// histories and from the recoveries that follow their crashes, and are compared with those that
+/// the structure has ([`Subject::places`]). Fails if a history goes wrong without anything being
+/// left out.
 pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Step>, Box<Failure<S::Step>>> {
     let mut report = GateReport::new();
     let mut caught: BTreeSet<Dropped> = BTreeSet::new();
@@ -197,7 +203,8 @@ struct Names {
     of_recoveries: BTreeSet<Dropped>,
 }
 
-/// What a subject flushes and fences in a history, its creation included, and in recovery from crashes at every so many of its cuts.
+/// What a subject flushes and fences in a history, its creation included, and in recovery from
+/// crashes at every so many of its cuts.
 pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeSet<Dropped>, Box<Failure<S::Step>>> {
     let Names { of_history, of_recoveries } = all_names(subject, seed, stride)?;
     Ok(of_history.into_iter().chain(of_recoveries).collect())
@@ -270,8 +277,8 @@ fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut 
     Some(Catch { dropped: dropped.clone(), failure: *failure, seed, steps_done, step })
 }
 
-/// The first thing that is wrong after crashes at some cuts, or, if there is none, after crashes at some of these and in the
-/// recovery that follows.
+/// The first thing that is wrong after crashes at some cuts, or, if there is none, after crashes at
+/// some of these and in the recovery that follows.
 fn look<S: Subject>(
     explorer: &mut Explorer<'_, S>,
     history: &History<'_, S>,
@@ -286,7 +293,8 @@ fn look<S: Subject>(
     found.or_else(|| few.find_map(|cut| explorer.inside_recovery(history, *cut, &breadth).err()))
 }
 
-/// The first thing that is wrong after a crash in a recovery, soon after something was left out there.
+/// The first thing that is wrong after a crash in a recovery, soon after something was left out
+/// there.
 fn near_in_recovery<S: Subject>(
     explorer: &mut Explorer<'_, S>,
     history: &History<'_, S>,
@@ -298,7 +306,8 @@ fn near_in_recovery<S: Subject>(
     cuts.into_iter().find_map(|cut| explorer.inside_recovery_near(history, cut, dropped, &gate.near, &mut tried).err())
 }
 
-/// The cuts in another order, far ones after each other: most of what matters is caught soon somewhere.
+/// The cuts in another order, far ones after each other: most of what matters is caught soon
+/// somewhere.
 fn spread(cuts: Vec<usize>) -> Vec<usize> {
     let keyed: BTreeMap<u32, usize> =
         cuts.iter().enumerate().map(|(number, &cut)| ((number as u32).reverse_bits(), cut)).collect();

@@ -9,7 +9,8 @@ use terrane_testkit::crash::{Controller, Image};
 
 use super::{Checked, Crash, Dropped, Failure, Subject, guarded, leaving_out};
 
-/// Threads that are numbered while a history runs would change what is done together. So one runs at a time.
+/// Threads that are numbered while a history runs would change what is done together. So one runs
+/// at a time.
 static RUNNING: Mutex<()> = Mutex::new(());
 
 /// The events of a run, and what the structure held before and after each step.
@@ -29,7 +30,8 @@ pub struct History<'s, S: Subject> {
     before: Option<Before<S::Step>>,
 }
 
-/// The steps before the first crash, and each crash with its words. The last one says what is done now.
+/// The steps before the first crash, and each crash with its words. The last one says what is done
+/// now.
 #[derive(Clone, Debug)]
 struct Before<Step> {
     steps: Vec<Step>,
@@ -37,8 +39,8 @@ struct Before<Step> {
 }
 
 impl<'s, S: Subject> History<'s, S> {
-    /// Runs steps, by two threads in turn: what one of them has not fenced, the other one's fences do not make
-    /// durable. Fails if the steps go wrong without any crash.
+    /// Runs steps, by two threads in turn: what one of them has not fenced, the other one's fences
+    /// do not make durable. Fails if the steps go wrong without any crash.
     pub fn record(
         subject: &'s S,
         steps: Vec<S::Step>,
@@ -53,8 +55,9 @@ impl<'s, S: Subject> History<'s, S> {
         })
     }
 
-    /// Recovers from a crash of this history, or the last of some of which each is in the recovery from the one before, and runs
-    /// other steps. It is known what the recovery finds. The cuts are those from the end of the recovery on.
+    /// Recovers from a crash of this history, or the last of some of which each is in the recovery
+    /// from the one before, and runs other steps. It is known what the recovery finds. The cuts are
+    /// those from the end of the recovery on.
     pub(super) fn resume(
         &self,
         (before, last): (&[&Image], &Image),
@@ -140,8 +143,9 @@ impl<'s, S: Subject> History<'s, S> {
         self.ends.iter().copied()
     }
 
-    /// Every cut while this many steps have returned, or more. With no step, those inside of the creation are among
-    /// them, from where the pool is there; of a run that goes on after a crash, those after recovery.
+    /// Every cut while this many steps have returned, or more. With no step, those inside of the
+    /// creation are among them, from where the pool is there; of a run that goes on after a crash,
+    /// those after recovery.
     pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
         let (first, last) = self.cuts().into_inner();
         let first = if step == 0 { first } else { self.ends.get(step).copied().unwrap_or(last) };
@@ -177,8 +181,9 @@ impl<'s, S: Subject> History<'s, S> {
     }
 }
 
-/// Whether no later cut can lose all that a cut can lose. Where stores wait for a fence or sync, that is so right before
-/// it; a store or flush takes nothing away from what could be lost before it.
+/// Whether no later cut can lose all that a cut can lose. Where stores wait for a fence or sync,
+/// that is so right before it; a store or flush takes nothing away from what could be lost before
+/// it.
 pub(super) fn sufficient(controller: &Controller, domain: PersistenceDomain) -> impl FnMut(&usize) -> bool + use<> {
     let log = controller.log();
     move |&cut: &usize| {

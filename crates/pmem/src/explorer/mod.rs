@@ -1,17 +1,19 @@
 //! Looks for crashes that a structure in a pool does not survive. For tests and the laboratory.
 //!
-//! A [`Subject`] is a structure in one configuration. A [`History`] is a run of it under the crash controller; its
-//! crashes are the cuts between any two events, and at each what a power loss or a kill may leave. [`Explorer`] recovers from
-//! these images and asks for durable linearizability: what is there is what was there after the last step
-//! that had returned, or after the one that was under way, and the structure works on. Also inside of recovery, and in
-//! what is done after it; [`Explorer::chain`] goes on after many crashes, one after the other.
+//! A [`Subject`] is a structure in one configuration. A [`History`] is a run of it under the crash
+//! controller; its crashes are the cuts between any two events, and at each what a power loss or a
+//! kill may leave. [`Explorer`] recovers from these images and asks for durable linearizability:
+//! what is there is what was there after the last step that had returned, or after the one that was
+//! under way, and the structure works on. Also inside of recovery, and in what is done after it;
+//! [`Explorer::chain`] goes on after many crashes, one after the other.
 //!
-//! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
-//! recovery reads make a difference ([`terrane_testkit::crash::Branches`]).
+//! Images that hold the same are recovered from once. Where all of a cut's images are to be tried,
+//! only lines that recovery reads make a difference ([`terrane_testkit::crash::Branches`]).
 //!
-//! [`sample`] draws histories, [`gate`] leaves out one flush or fence after the other, each of which has to be noticed, and
-//! [`Canary`] is wrong on purpose: if it passes, the explorer is worth nothing. A [`Failure`] is made small by
-//! [`shrink`], and prints as a [`Case`] that [`replay`] goes through again.
+//! [`sample`] draws histories, [`gate`] leaves out one flush or fence after the other, each of
+//! which has to be noticed, and [`Canary`] is wrong on purpose: if it passes, the explorer is worth
+//! nothing. A [`Failure`] is made small by [`shrink`], and prints as a [`Case`] that [`replay`]
+//! goes through again.
 
 mod canary;
 mod case;
@@ -50,13 +52,13 @@ pub type Checked<T> = Result<T, String>;
 
 /// A structure in one configuration, as the explorer runs it.
 ///
-/// Everything has to be deterministic: the same calls make the same events. Its words are reached by
-/// [`Dropping<Traced>`](Dropping), so that what it flushes can be left out.
+/// Everything has to be deterministic: the same calls make the same events. Its words are reached
+/// by [`Dropping<Traced>`](Dropping), so that what it flushes can be left out.
 pub trait Subject: Sync {
     /// The structure in use.
     type Structure: Sync;
-    /// Something done to it. It makes sense in every state, so that histories can be shortened; its text has no blanks and
-    /// no semicolons.
+    /// Something done to it. It makes sense in every state, so that histories can be shortened; its
+    /// text has no blanks and no semicolons.
     type Step: Clone + Display + FromStr + Send + Sync;
     /// What the structure holds, as a value; at first, the default.
     type Model: Clone + Default + PartialEq + Debug + Send;
@@ -88,11 +90,12 @@ pub trait Subject: Sync {
     /// Checks that a structure which holds this can be used further.
     fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
 
-    /// All flushes and fences that belong to the structure, and not to what lies below it. The [`gate`] fails if it does not
-    /// come to one of them.
+    /// All flushes and fences that belong to the structure, and not to what lies below it. The
+    /// [`gate`] fails if it does not come to one of them.
     fn places(&self) -> Vec<Place>;
 
-    /// Of a flush or fence whose loss no history of steps one after the other shows: file and name of the test that does.
+    /// Of a flush or fence whose loss no history of steps one after the other shows: file and name
+    /// of the test that does.
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None
@@ -116,7 +119,8 @@ fn leaving_out<T>(dropped: Option<&Dropped>, run: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Recovers under a controller, without an instruction that may be left out, and looks what is there.
+/// Recovers under a controller, without an instruction that may be left out, and looks what is
+/// there.
 fn recover<S: Subject>(subject: &S, controller: &Controller, dropped: Option<&Dropped>) -> Checked<S::Model> {
     let storage = controller.storage();
     guarded(|| {

@@ -10,10 +10,12 @@ use crate::Instruction;
 /// Places of a run that are looked at, at most; the others do the same again.
 const PLACES_MAX: usize = 24;
 
-/// Fences until which something is looked at as missing. The next one may be that of the line that should have waited.
+/// Fences until which something is looked at as missing. The next one may be that of the line that
+/// should have waited.
 const FENCES: usize = 2;
 
-/// Where a run that leaves something out would have it, by the log of the same run with nothing left out.
+/// Where a run that leaves something out would have it, by the log of the same run with nothing
+/// left out.
 pub(super) fn left_out(whole: &[Event], Dropped { instruction, site }: &Dropped) -> Vec<usize> {
     let is_meant = |event: &Event| match event {
         Event::Pool(PoolEvent::Flush { site: name, .. }) => *instruction == Instruction::Flush && name == site,

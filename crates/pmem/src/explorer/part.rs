@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One of so many parts of a list of cases, which it shares with the others in turn: each of them has small and large ones.
+/// One of so many parts of a list of cases, which it shares with the others in turn: each of them
+/// has small and large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     number: usize,

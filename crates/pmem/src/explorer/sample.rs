@@ -40,10 +40,11 @@ pub struct Sample {
     pub dropped: Option<Dropped>,
 }
 
-/// Tries images of random histories, of the subjects in turn, and stops at the first thing that is wrong.
+/// Tries images of random histories, of the subjects in turn, and stops at the first thing that is
+/// wrong.
 ///
-/// Which thread draws a history changes nothing: the tally is of the first ones, in the order of their seeds, that suffice. Others that
-/// were under way then are seen through, and not counted.
+/// Which thread draws a history changes nothing: the tally is of the first ones, in the order of
+/// their seeds, that suffice. Others that were under way then are seen through, and not counted.
 pub fn sample<S: Subject>(subjects: &[S], sample: &Sample) -> (Tally, Option<Failure<S::Step>>) {
     let (next, images) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(subjects.is_empty());

@@ -27,18 +27,20 @@ pub struct Breadth {
 pub enum Cuts {
     /// All of them.
     All,
-    /// Those at which a step has returned and no other one begun: what is lost there was acknowledged.
+    /// Those at which a step has returned and no other one begun: what is lost there was
+    /// acknowledged.
     BetweenSteps,
 }
 
 /// Power losses that are drawn of each cut from which recovery is interrupted.
 const FIRST_SAMPLES: usize = 2;
 
-/// Power losses that are drawn of a cut on the page cache: all that can come of them is that the pool is refused.
+/// Power losses that are drawn of a cut on the page cache: all that can come of them is that the
+/// pool is refused.
 const REFUSED: usize = 4;
 
-/// Of recoveries that left the same as an earlier one, one in so many is worked on too: should more than the contents matter, that
-/// shows it.
+/// Of recoveries that left the same as an earlier one, one in so many is worked on too: should more
+/// than the contents matter, that shows it.
 const WORKED_ON_AGAIN: u64 = 16;
 
 /// What was looked at.
@@ -70,7 +72,8 @@ impl AddAssign for Tally {
 #[derive(Debug)]
 struct Outcome<Model> {
     found: Checked<Model>,
-    /// Whether opening said that it cannot be opened; not that it panicked, or that what it opened is wrong.
+    /// Whether opening said that it cannot be opened; not that it panicked, or that what it opened
+    /// is wrong.
     is_refused: bool,
     reads: Reads,
 }
@@ -129,15 +132,15 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.judge(history, &history.controller.process_kill(cut)).map(drop)
     }
 
-    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing,
-    /// everything, and what is drawn.
+    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power
+    /// losses that keep nothing, everything, and what is drawn.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
         let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| self.inside(history, &image, None, breadth))
     }
 
-    /// The same at every cut of a history from a step on. Crashes that leave the same as one that was tried are passed over:
-    /// so many lead to so few recoveries.
+    /// The same at every cut of a history from a step on. Crashes that leave the same as one that
+    /// was tried are passed over: so many lead to so few recoveries.
     pub fn inside_all_recoveries(
         &mut self,
         history: &History<'_, S>,
@@ -152,8 +155,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
         })
     }
 
-    /// The same as [`Explorer::inside_recovery`], but of each recovery only soon after something that is left out of it; nothing, where it would not have it anyway.
-    /// Crashes that leave the same as one that was tried are passed over.
+    /// The same as [`Explorer::inside_recovery`], but of each recovery only soon after something
+    /// that is left out of it; nothing, where it would not have it anyway. Crashes that leave the
+    /// same as one that was tried are passed over.
     pub(super) fn inside_recovery_near(
         &mut self,
         history: &History<'_, S>,
@@ -173,8 +177,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         })
     }
 
-    /// Tries power losses in what is done after the recovery from crashes at a cut, which are those of
-    /// [`Explorer::inside_recovery`]: in up to so many steps, the next ones of the history.
+    /// Tries power losses in what is done after the recovery from crashes at a cut, which are those
+    /// of [`Explorer::inside_recovery`]: in up to so many steps, the next ones of the history.
     pub fn after_recovery(
         &mut self,
         history: &History<'_, S>,
@@ -209,8 +213,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         })
     }
 
-    /// A kill at a cut, and the power losses that keep nothing, everything, and what is drawn; of these none where all that can come
-    /// of them is that the pool is refused.
+    /// A kill at a cut, and the power losses that keep nothing, everything, and what is drawn; of
+    /// these none where all that can come of them is that the pool is refused.
     pub(super) fn crashes_at(
         &self,
         controller: &Controller,
@@ -224,7 +228,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         losses.filter(move |_| survives_power).chain([controller.process_kill(cut)])
     }
 
-    /// Tries crashes in the recovery from one image; all of them, or those near to some of its events.
+    /// Tries crashes in the recovery from one image; all of them, or those near to some of its
+    /// events.
     fn inside(
         &mut self,
         history: &History<'_, S>,

@@ -13,8 +13,9 @@ const HISTORIES: usize = 300;
 const BREADTH: Breadth = Breadth { branches: 48, samples: 24, seed: 1 };
 const BREADTH_INSIDE: Breadth = Breadth { branches: 4, samples: 4, seed: 1 };
 
-/// A failure with fewer steps, then an earlier cut, then fewer losses, as far as one can be found soon. After more than one recovery with
-/// steps after it, only fewer losses: the crashes before the last one are of these steps alone.
+/// A failure with fewer steps, then an earlier cut, then fewer losses, as far as one can be found
+/// soon. After more than one recovery with steps after it, only fewer losses: the crashes before
+/// the last one are of these steps alone.
 pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let mut smallest = failure;
     let mut left = HISTORIES;
@@ -59,7 +60,8 @@ fn record<'s, S: Subject>(subject: &'s S, case: &Case<S::Step>) -> Result<Histor
     History::record(subject, case.steps.clone(), case.dropped.clone())
 }
 
-/// The first failure of a case's steps, in the last of them or after it, with as many crashes as there were.
+/// The first failure of a case's steps, in the last of them or after it, with as many crashes as
+/// there were.
 fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step>> {
     if case.crashes.iter().skip(1).any(|crash| !crash.then.is_empty()) {
         return None;
@@ -103,7 +105,8 @@ fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::S
     smallest
 }
 
-/// Goes through a case again: what goes wrong, if it does. Fails if the case is not one of the subject's.
+/// Goes through a case again: what goes wrong, if it does. Fails if the case is not one of the
+/// subject's.
 pub fn replay<S: Subject>(subject: &S, case: &Case<S::Step>) -> Checked<Option<Failure<S::Step>>> {
     let gone_through = record(subject, case).map_err(Gone::Wrong).and_then(|history| go_through(history, case));
     let Crashes { history, images, allowed } = match gone_through {
@@ -117,7 +120,8 @@ pub fn replay<S: Subject>(subject: &S, case: &Case<S::Step>) -> Checked<Option<F
     Ok(judged.err().map(|failure| *failure))
 }
 
-/// The last history of a case, what each of the crashes of it and of recovery from it leaves, and what may be there after the last one.
+/// The last history of a case, what each of the crashes of it and of recovery from it leaves, and
+/// what may be there after the last one.
 struct Crashes<'s, S: Subject> {
     history: History<'s, S>,
     images: Vec<Image>,

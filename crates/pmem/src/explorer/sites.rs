@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Place, Subject};
 
-/// Prefixes of names that are not the library's: of structures that are made to be explored, and of unit tests.
+/// Prefixes of names that are not the library's: of structures that are made to be explored, and of
+/// unit tests.
 const OTHERS: [&str; 3] = ["canary", "explored", "test"];
 
 /// What makes a name. In two parts, as this file is looked through too.
@@ -17,9 +18,11 @@ struct Definition {
     uses: usize,
 }
 
-/// Checks that the places of a subject are those of the sources of a crate, each with a name that no other has.
+/// Checks that the places of a subject are those of the sources of a crate, each with a name that
+/// no other has.
 ///
-/// A name is a constant of one file. There a flush or a fence uses it once, and both twice, or once as what is persisted.
+/// A name is a constant of one file. There a flush or a fence uses it once, and both twice, or once
+/// as what is persisted.
 pub fn check_sources(crate_directory: &str, places: &[Place]) {
     let mut found: BTreeMap<String, Definition> = BTreeMap::new();
     for file in sources(&Path::new(crate_directory).join("src")) {
@@ -47,7 +50,8 @@ pub fn check_sources(crate_directory: &str, places: &[Place]) {
     }
 }
 
-/// Checks that the tests which subjects name for what their histories do not show are there. `crates` is the directory of all crates.
+/// Checks that the tests which subjects name for what their histories do not show are there.
+/// `crates` is the directory of all crates.
 pub fn check_tests<S: Subject>(crates: &Path, subjects: &[S]) {
     for subject in subjects {
         for dropped in subject.places().iter().flat_map(Place::dropped) {
@@ -59,8 +63,8 @@ pub fn check_tests<S: Subject>(crates: &Path, subjects: &[S]) {
     }
 }
 
-/// Checks that names which the sources and tests of a crate mention are those of places: a test that waits for a name which there is
-/// no more waits in vain, and passes.
+/// Checks that names which the sources and tests of a crate mention are those of places: a test
+/// that waits for a name which there is no more waits in vain, and passes.
 pub fn check_mentions(crate_directory: &str, places: &[Place]) {
     let structures: BTreeSet<&str> = places.iter().filter_map(|place| place.name().split('.').next()).collect();
     let names: BTreeSet<&str> = places.iter().map(Place::name).collect();

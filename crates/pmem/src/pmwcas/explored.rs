@@ -1,5 +1,5 @@
-//! Multi-word compare-and-swap as the crash explorer runs it: operations happen whole or not at all, what was done
-//! stays, and blocks belong to those who link them.
+//! Multi-word compare-and-swap as the crash explorer runs it: operations happen whole or not at
+//! all, what was done stays, and blocks belong to those who link them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,8 +42,8 @@ const PLACES: [Place; 20] = [
     Place::both("pool.header.second"),
 ];
 
-/// Words of the table, each in a line of its own: three that are always equal, one that changes alone, two links to
-/// blocks that hold a number, and the sums.
+/// Words of the table, each in a line of its own: three that are always equal, one that changes
+/// alone, two links to blocks that hold a number, and the sums.
 const TABLE: u64 = SUMS + WORDS as u64;
 
 /// The first of some words of which any number is added to at once.
@@ -142,7 +142,8 @@ impl FromStr for Step {
     }
 }
 
-/// What the table holds: the count, the single word, the number under the links, 0 without any, and the sums.
+/// What the table holds: the count, the single word, the number under the links, 0 without any, and
+/// the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     count: u64,
@@ -375,7 +376,8 @@ impl Subject for Explored {
             (_, "pmwcas.clean") => {
                 Some("pmem/src/pmwcas/late_tests.rs: what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves")
             }
-            // Intents are used while the table is made alone, and nothing else has been in its blocks before.
+            // Intents are used while the table is made alone, and nothing else has been in its
+            // blocks before.
             (Instruction::Flush, "allocator.clear" | "allocator.page") | (_, "allocator.retire") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")
             }

@@ -1,5 +1,6 @@
-//! The steps on words that are shared: installing, deciding, completing, reading. Whoever meets a descriptor in a word takes
-//! the same steps as its owner. `thread` is a number that no other live thread has.
+//! The steps on words that are shared: installing, deciding, completing, reading. Whoever meets a
+//! descriptor in a word takes the same steps as its owner. `thread` is a number that no other live
+//! thread has.
 
 use super::layout::{CONDITIONAL, DIRTY, Entry, FLAGS, INSTALLED, State, Status};
 use super::layout::{conditional, decode_conditional, installed};
@@ -28,14 +29,16 @@ pub(super) trait Memory {
     }
 }
 
-/// Brings an operation to its end, whoever began it. Its descriptor is durable. Who runs it is its owner, or has met it while it
-/// was undecided: [`help`].
+/// Brings an operation to its end, whoever began it. Its descriptor is durable. Who runs it is its
+/// owner, or has met it while it was undecided: [`help`].
 ///
-/// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds something else than it
-///    should, or what nothing leaves in a word: then the operation fails, and that damage is given back. Then all words
-///    are made durable (M2).
-/// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody stores a new value (M3).
-/// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable, and unmarked (M4).
+/// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds
+///    something else than it should, or what nothing leaves in a word: then the operation fails,
+///    and that damage is given back. Then all words are made durable (M2).
+/// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody
+///    stores a new value (M3).
+/// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable,
+///    and unmarked (M4).
 pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<Option<Error>> {
     run_from(memory, descriptor, 0, thread)
 }
@@ -70,8 +73,8 @@ fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, first: usize,
     Ok(true)
 }
 
-/// The third step for some of the addresses, and what has to be durable before it. After a failure that is nothing: undecided is
-/// as good.
+/// The third step for some of the addresses, and what has to be durable before it. After a failure
+/// that is nothing: undecided is as good.
 fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> bool) -> Result<()> {
     let backend = memory.backend();
     let status = memory.status(descriptor)?;
@@ -99,7 +102,8 @@ fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> b
     Ok(())
 }
 
-/// Gives a word to a descriptor, if that is undecided and the word holds the value it should; `false` if not.
+/// Gives a word to a descriptor, if that is undecided and the word holds the value it should;
+/// `false` if not.
 pub(super) fn install<M: Memory>(
     memory: &M,
     descriptor: u64,
@@ -118,7 +122,8 @@ pub(super) fn install<M: Memory>(
             Err(found) if found & FLAGS == 0 => return Ok(false),
             Err(found) => {
                 help(memory, entry.address, found, thread)?;
-                // The other operation may have led back to this one, and that run have asked and ended it (M6).
+                // The other operation may have led back to this one, and that run have asked and
+                // ended it (M6).
                 if memory.status(descriptor)?.state != State::Undecided {
                     return Ok(false);
                 }
@@ -127,11 +132,11 @@ pub(super) fn install<M: Memory>(
     }
 }
 
-/// Makes of a word that asks for a descriptor's state one that the descriptor has, if that is undecided; else
-/// the value that it held.
+/// Makes of a word that asks for a descriptor's state one that the descriptor has, if that is
+/// undecided; else the value that it held.
 ///
-/// Between the look at the state and the compare-and-swap the descriptor may be decided. The swap then succeeds only
-/// if the word asks still, since before the decision; not if it asks again (M6).
+/// Between the look at the state and the compare-and-swap the descriptor may be decided. The swap
+/// then succeeds only if the word asks still, since before the decision; not if it asks again (M6).
 fn resolve<M: Memory>(memory: &M, asking: u64) -> Result<()> {
     if let Some(answer) = Answer::find(memory, asking)? {
         answer.give(memory.backend());
@@ -167,10 +172,12 @@ impl Answer {
 
 /// Does for a word with flags what has to be done until it has none.
 ///
-/// An undecided operation holds all its words up to the one where it was met. Who helps it begins after that: so this thread, whose
-/// operation has led here, goes upwards from one operation to the next, and never comes back to a word where it has asked (M6).
+/// An undecided operation holds all its words up to the one where it was met. Who helps it begins
+/// after that: so this thread, whose operation has led here, goes upwards from one operation to the
+/// next, and never comes back to a word where it has asked (M6).
 fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<()> {
-    // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
+    // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of
+    // it.
     let damaged =
         || Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it")));
     let (descriptor, index) = match found & FLAGS {
@@ -190,13 +197,14 @@ fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<
         (Some(_), Some(_)) => resolve(memory, found),
         // What is wrong with another word is for its owner, whose operation has failed.
         (Some((at, State::Undecided)), None) => run_from(memory, descriptor, at + 1, thread).map(drop),
-        // It may have been retired before this thread came, so its other words may be anybody's (M10).
+        // It may have been retired before this thread came, so its other words may be anybody's
+        // (M10).
         (Some(_), None) => complete(memory, descriptor, |wanted| wanted == address),
     }
 }
 
-/// The entry of a descriptor for a word, and the state, if there is such a descriptor, in use, and such an entry: the one with
-/// this index if one is given.
+/// The entry of a descriptor for a word, and the state, if there is such a descriptor, in use, and
+/// such an entry: the one with this index if one is given.
 fn entry_for<M: Memory>(
     memory: &M,
     descriptor: u64,
@@ -232,8 +240,8 @@ pub(super) fn read<M: Memory>(memory: &M, address: u64, thread: u64) -> Result<u
     }
 }
 
-/// Changes one word without a descriptor. What stops in the middle of this may take away the mark of an equal value of later, so it is
-/// for tests alone.
+/// Changes one word without a descriptor. What stops in the middle of this may take away the mark
+/// of an equal value of later, so it is for tests alone.
 #[cfg(test)]
 pub(super) fn compare_exchange<M: Memory>(
     memory: &M,

@@ -9,9 +9,9 @@ use super::tests::{BUDGET, OTHERS, create, options, prepared, set_up, values};
 use super::*;
 use crate::{Dropping, Instruction, Traced};
 
-/// A late thread asks after the decision. Who meets the question takes it back, or else the thread itself, and then nobody may
-/// read the word before the power is lost. Whether nothing of the question is left by a power loss, where an instruction of who
-/// takes it back is left out.
+/// A late thread asks after the decision. Who meets the question takes it back, or else the thread
+/// itself, and then nobody may read the word before the power is lost. Whether nothing of the
+/// question is left by a power loss, where an instruction of who takes it back is left out.
 fn a_late_question_leaves_nothing(is_met: bool, left_out: Option<Instruction>) -> bool {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
@@ -73,8 +73,8 @@ fn what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves() {
     }
 }
 
-/// A helper was late and asks after the operation has ended and been retired; a thread that came after that meets the question,
-/// and goes on when the helper has left.
+/// A helper was late and asks after the operation has ended and been retired; a thread that came
+/// after that meets the question, and goes on when the helper has left.
 #[test]
 fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
     let (_, pool, words) = create(2);
@@ -110,8 +110,8 @@ fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
     assert!(pool.is_free(stopped).unwrap());
 }
 
-/// With the number of another, a late thread would take that one's question for its own, and give the word to an operation that is
-/// over (M6).
+/// With the number of another, a late thread would take that one's question for its own, and give
+/// the word to an operation that is over (M6).
 #[test]
 fn each_thread_asks_with_a_number_of_its_own() {
     let (controller, pool, words) = create(1);

@@ -1,8 +1,8 @@
 //! Words and descriptors as they lie in the pool.
 //!
-//! A descriptor is three lines: its status and the blocks that it names, then four entries of 32 bytes. An entry
-//! counts if it has the stamp of the descriptor's present use, which is the last of its words to be
-//! stored: in a line stores keep their order, so an entry that counts is whole.
+//! A descriptor is three lines: its status and the blocks that it names, then four entries of 32
+//! bytes. An entry counts if it has the stamp of the descriptor's present use, which is the last of
+//! its words to be stored: in a line stores keep their order, so an entry that counts is whole.
 
 use crate::{Backend, LINE_LENGTH, WORD_LENGTH};
 
@@ -19,8 +19,8 @@ pub const FLAGS: u64 = DIRTY | INSTALLED | CONDITIONAL;
 pub(super) const DIRTY: u64 = 1 << 63;
 /// The word belongs to a descriptor, whose offset it holds.
 pub(super) const INSTALLED: u64 = 1 << 62;
-/// The word will belong to a descriptor if that is undecided: it holds the number of a thread, of an entry, and of the
-/// descriptor's first line.
+/// The word will belong to a descriptor if that is undecided: it holds the number of a thread, of
+/// an entry, and of the descriptor's first line.
 pub(super) const CONDITIONAL: u64 = 1 << 61;
 
 const ENTRY_LENGTH: u64 = 4 * WORD_LENGTH;

@@ -1,5 +1,5 @@
-//! The steps on shared words under every interleaving and every order of memory that two or three threads can meet,
-//! with a bound on the switches of threads that are not forced.
+//! The steps on shared words under every interleaving and every order of memory that two or three
+//! threads can meet, with a bound on the switches of threads that are not forced.
 
 use std::fmt;
 use std::sync::Arc;
@@ -127,7 +127,8 @@ impl Backend for Words {
     fn fence(&self, _: Site) {}
 }
 
-/// Runs what threads do to the same words, in every order; then checks the words with what each thread saw.
+/// Runs what threads do to the same words, in every order; then checks the words with what each
+/// thread saw.
 fn explore<T: 'static>(
     operations: &'static [&'static [(u64, u64, u64)]],
     preemptions: usize,
@@ -236,8 +237,9 @@ fn an_answer_is_for_the_question_that_was_asked() {
     );
 }
 
-/// A thread helps another operation for its own one, and meets that in the other one's last word. It has asked in the first word
-/// before that, and somebody has the answer; the old value comes back.
+/// A thread helps another operation for its own one, and meets that in the other one's last word.
+/// It has asked in the first word before that, and somebody has the answer; the old value comes
+/// back.
 #[test]
 fn an_operation_that_is_met_behind_another_one_happens_once() {
     const OWN: u64 = 0;

@@ -1,4 +1,5 @@
-//! Threads that meet their own operation in a word of one that they help: runs within runs, and answers that come late.
+//! Threads that meet their own operation in a word of one that they help: runs within runs, and
+//! answers that come late.
 //!
 //! One thread runs, and what others do comes before or after its compare-and-swaps, on a schedule.
 
@@ -32,7 +33,8 @@ enum At {
 
 type Step<'s> = (At, Box<dyn FnOnce() + Send + 's>);
 
-/// A pool as one thread has it, with what others do meanwhile: one step after the other, as far as their places are reached.
+/// A pool as one thread has it, with what others do meanwhile: one step after the other, as far as
+/// their places are reached.
 struct Scheduled<'s> {
     pool: &'s Pool<Traced>,
     steps: Mutex<VecDeque<Step<'s>>>,
@@ -154,7 +156,8 @@ fn find(pool: &Pool<Traced>, question: u64) -> Answer {
     Answer::find(pool, question).unwrap().unwrap()
 }
 
-/// Another thread gives an operation the words of some entries, and stops before the next one, or before the decision.
+/// Another thread gives an operation the words of some entries, and stops before the next one, or
+/// before the decision.
 fn install(pool: &Pool<Traced>, descriptor: u64, entries: Range<usize>) {
     let stamp = pool.status(descriptor).unwrap().stamp;
     for index in entries {
@@ -173,8 +176,9 @@ fn end_and_take_back(pool: &Pool<Traced>, descriptor: u64, words: &[u64]) {
     }
 }
 
-/// The thread goes through another operation, and meets its own in the last word. That is decided before it asks once more in the
-/// first one, where it has asked already, and another thread has the answer to that.
+/// The thread goes through another operation, and meets its own in the last word. That is decided
+/// before it asks once more in the first one, where it has asked already, and another thread has
+/// the answer to that.
 #[test]
 fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() {
     let (_controller, pool, words) = create(3);
@@ -197,8 +201,8 @@ fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() 
     assert_eq!(scheduled.left(), [At::Asked(own, 0)]);
 }
 
-/// The same behind two others, which are both undecided when the thread meets them. Then the first of them fails, and leaves
-/// the word where the thread's operation has to pass.
+/// The same behind two others, which are both undecided when the thread meets them. Then the first
+/// of them fails, and leaves the word where the thread's operation has to pass.
 fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     let (_controller, pool, words) = create(5);
     let (guard, backend) = (pool.pin(), pool.backend());
@@ -246,7 +250,8 @@ fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_
     });
 }
 
-/// The run within the run asks in the last word, and ends the operation. The other one asks no more, not there either.
+/// The run within the run asks in the last word, and ends the operation. The other one asks no
+/// more, not there either.
 #[test]
 fn who_has_ended_its_operation_behind_another_one_does_not_ask_again() {
     let (_controller, pool, words) = create(3);

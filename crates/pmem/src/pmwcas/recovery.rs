@@ -52,11 +52,13 @@ impl<B: Backend> Pool<B> {
         self.blocks_to_free(descriptor)?.into_iter().try_for_each(|block| self.check_block(block).map(drop))
     }
 
-    /// Lets no entry count that was written for a use of a descriptor which its status does not know.
+    /// Lets no entry count that was written for a use of a descriptor which its status does not
+    /// know.
     ///
-    /// Where the power fails before the first fence of an operation, its later lines can be left and the first one not. The next use
-    /// has the same stamp, and would take entries behind its own for its own. That these are gone need not be durable: after
-    /// another crash they name words that the descriptor does not have (M3), or are met here again.
+    /// Where the power fails before the first fence of an operation, its later lines can be left
+    /// and the first one not. The next use has the same stamp, and would take entries behind its
+    /// own for its own. That these are gone need not be durable: after another crash they name
+    /// words that the descriptor does not have (M3), or are met here again.
     pub(crate) fn forget_uses_to_come(&self, descriptor: u64) -> Result<()> {
         let stamp = self.status(descriptor)?.stamp;
         (0..WORDS).map(|index| stamp_place(descriptor, index)).for_each(|place| {
@@ -71,7 +73,8 @@ impl<B: Backend> Pool<B> {
         Ok(self.status(descriptor)?.state == State::Free)
     }
 
-    /// Gives words that descriptors have, or are asked for, the value that they should have, durably.
+    /// Gives words that descriptors have, or are asked for, the value that they should have,
+    /// durably.
     ///
     /// A crash in between leaves the descriptors as they were, and the rest is done again.
     pub(crate) fn roll_descriptors(&self, descriptors: &[u64]) -> Result<()> {
@@ -117,8 +120,8 @@ impl<B: Backend> Pool<B> {
         let backend = self.backend();
         let status = self.status(descriptor)?;
         backend.store(descriptor, Status { state: State::Free, ..status }.encode());
-        // In a line stores keep their order, so one that is not free names all of its blocks. One that is free names none, also if its
-        // state is damaged.
+        // In a line stores keep their order, so one that is not free names all of its blocks. One
+        // that is free names none, also if its state is damaged.
         for place in block_places(descriptor).filter(|place| backend.load(*place) != 0) {
             backend.store(place, 0);
         }

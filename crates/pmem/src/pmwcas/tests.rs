@@ -1,4 +1,5 @@
-//! Threads that stop in the middle of an operation, step by step: what others make of it, and what a crash leaves.
+//! Threads that stop in the middle of an operation, step by step: what others make of it, and what
+//! a crash leaves.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +46,8 @@ pub(super) fn create(count: u64) -> (Arc<Controller>, Pool<Traced>, Vec<u64>) {
     (controller, pool, words)
 }
 
-/// Writes an operation down as its owner does, and stops there. The second value is added to each word's.
+/// Writes an operation down as its owner does, and stops there. The second value is added to each
+/// word's.
 pub(super) fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64], added: u64) -> u64 {
     let mut descriptor = Descriptor::new(pool, guard).unwrap();
     for &word in words {
@@ -70,8 +72,9 @@ fn descriptors<B: Backend>(pool: &Pool<B>) -> u64 {
     A_PAGE * std::iter::successors(next(&crate::pool::DESCRIPTOR_PAGES), next).count() as u64
 }
 
-/// Pages of descriptors stay. There are as many as were in use or waited for a reader at a time: one operation after the other takes
-/// a page, whatever their number, and a reader that stays costs a descriptor for each operation that it sees, once.
+/// Pages of descriptors stay. There are as many as were in use or waited for a reader at a time:
+/// one operation after the other takes a page, whatever their number, and a reader that stays costs
+/// a descriptor for each operation that it sees, once.
 #[test]
 fn descriptors_are_as_many_as_operations_that_a_guard_has_seen() {
     const SEEN: u64 = 500;
@@ -111,8 +114,9 @@ fn after_power_loss(controller: &Controller, check: impl Fn(&Pool<Traced>, &Imag
     }
 }
 
-/// The power fails before the first fence of an operation on four words, and its later lines are left without the first one. Then each
-/// descriptor changes fewer words, which the same number of its use makes its own.
+/// The power fails before the first fence of an operation on four words, and its later lines are
+/// left without the first one. Then each descriptor changes fewer words, which the same number of
+/// its use makes its own.
 #[test]
 fn entries_of_an_operation_that_a_power_loss_kept_from_beginning_are_none_of_the_next_one() {
     for count in 1..WORDS {
@@ -180,7 +184,8 @@ fn a_reader_returns_nothing_that_a_power_loss_takes_back() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [7], "{image:?}"));
 }
 
-/// What M4 says, of every instant; the word alone, with no descriptor that could bring its value back.
+/// What M4 says, of every instant; the word alone, with no descriptor that could bring its value
+/// back.
 #[test]
 fn a_value_without_a_mark_is_durable_in_its_word() {
     let (controller, pool, words) = create(3);
@@ -223,8 +228,8 @@ fn a_value_without_a_mark_is_durable_in_its_word() {
     assert_eq!(Vec::from_iter(checked), [(0, 1), (0, 7), (0, 11), (1, 2), (1, 12), (1, 22), (2, 3), (2, 13)]);
 }
 
-/// An operation that is stopped before it is decided, after another thread asked to install it in the first word and
-/// this one saw that; its answer is not given yet.
+/// An operation that is stopped before it is decided, after another thread asked to install it in
+/// the first word and this one saw that; its answer is not given yet.
 fn asked<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64]) -> (u64, Answer) {
     let stopped = prepared(pool, guard, words, 10);
     let asking = conditional(stopped, 0, OTHERS[0]);
@@ -232,8 +237,8 @@ fn asked<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64]) -> (u64, 
     (stopped, Answer::find(pool, asking).unwrap().unwrap())
 }
 
-/// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds, others bring the old value
-/// back, and thread 3, which was late, asks too.
+/// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds,
+/// others bring the old value back, and thread 3, which was late, asks too.
 #[test]
 fn an_answer_from_before_the_decision_does_not_install_after_it() {
     let (controller, pool, words) = create(2);
@@ -337,8 +342,8 @@ fn a_word_that_holds_a_descriptor_of_other_words_is_damaged() {
     assert_eq!(values(&pool, &words), [1, 2, 3]);
 }
 
-/// A stray store has put an operation where it comes too early: each of the two holds the word that the other one needs. Nobody helps
-/// one for the other and the other for the one without end.
+/// A stray store has put an operation where it comes too early: each of the two holds the word that
+/// the other one needs. Nobody helps one for the other and the other for the one without end.
 #[test]
 fn who_meets_two_operations_that_are_in_the_way_of_each_other_comes_to_an_end() {
     let (_, pool, words) = create(2);
@@ -366,7 +371,8 @@ fn words_are_taken_in_the_order_of_their_places() {
     assert_eq!(entries.map(|(_, entry)| entry.address).collect::<Vec<_>>(), words);
 }
 
-/// Whoever reads the word would take it back as well, but not when the descriptor that it names has become another one.
+/// Whoever reads the word would take it back as well, but not when the descriptor that it names has
+/// become another one.
 #[test]
 fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
     let (controller, pool, words) = create(2);
@@ -379,8 +385,8 @@ fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
     assert_eq!([0, 1].map(|at: usize| recovered.backend().load(words[at])), [1, 2]);
 }
 
-/// A word of a completed operation is somebody else's when power is lost, and holds by chance what the descriptor's
-/// words held.
+/// A word of a completed operation is somebody else's when power is lost, and holds by chance what
+/// the descriptor's words held.
 #[test]
 fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() {
     let (controller, pool, words) = create(2);
@@ -393,7 +399,8 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
         assert!(descriptor.execute().unwrap());
         place
     };
-    // The descriptor waits with this thread; another one retires the block, and looks for readers at once.
+    // The descriptor waits with this thread; another one retires the block, and looks for readers
+    // at once.
     let block = std::thread::scope(|scope| {
         let retire = || {
             let block = backend.load(ROOT);
@@ -419,7 +426,8 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
     });
 }
 
-/// Recovers from a crash after the decision; whether a power loss at any instant of it, or later, leaves what was decided.
+/// Recovers from a crash after the decision; whether a power loss at any instant of it, or later,
+/// leaves what was decided.
 fn recovery_holds_without(dropped: Option<(Instruction, &str)>) -> bool {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();

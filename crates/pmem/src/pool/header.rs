@@ -3,16 +3,17 @@
 //! Invariants:
 //! - H1: a copy whose checksum holds was written whole. The checksum covers the copy's place.
 //! - H2: of the copies that hold, the one with the higher sequence number counts.
-//! - H3: an update writes the copy that does not count, makes it durable, then the other one. So one copy is
-//!   whole at any instant, also where a crash has left the other one torn, and before the update returns
-//!   both say the same: damage to either one cannot bring back what the header said before, above all not
-//!   that the pool is closed.
+//! - H3: an update writes the copy that does not count, makes it durable, then the other one. So
+//!   one copy is whole at any instant, also where a crash has left the other one torn, and before
+//!   the update returns both say the same: damage to either one cannot bring back what the header
+//!   said before, above all not that the pool is closed.
 //!
-//! Magic, version and checksum keep their places in later versions, and the checksum its rule. So a whole copy of a later
-//! version is told from a damaged one of this version.
+//! Magic, version and checksum keep their places in later versions, and the checksum its rule. So a
+//! whole copy of a later version is told from a damaged one of this version.
 //!
-//! An update that a crash interrupts leaves the state before (nothing of it in a whole copy) or after.
-//! A single checksummed copy would not do: it is two lines long, and a crash between them loses it.
+//! An update that a crash interrupts leaves the state before (nothing of it in a whole copy) or
+//! after. A single checksummed copy would not do: it is two lines long, and a crash between them
+//! loses it.
 
 use std::ops::Range;
 
@@ -28,7 +29,8 @@ const WORDS: usize = 16;
 
 const COPY_LENGTH: u64 = WORDS as u64 * WORD_LENGTH;
 
-/// Bytes at the start of a pool that are no chunk: header and root in the first page, intents in the second.
+/// Bytes at the start of a pool that are no chunk: header and root in the first page, intents in
+/// the second.
 pub(crate) const METADATA_LENGTH: u64 = 8192;
 
 /// Bytes that are mapped at once.
@@ -51,7 +53,8 @@ const FOUND: Site = Site::new("pool.header.found");
 pub(super) enum State {
     /// Nobody uses it, and all of it is durable.
     Closed,
-    /// Somebody uses it, or was killed, but nothing has been stored yet: a power loss may bring `Closed` back.
+    /// Somebody uses it, or was killed, but nothing has been stored yet: a power loss may bring
+    /// `Closed` back.
     Opening,
     /// Somebody uses it, or was killed, and no power loss brings `Closed` back.
     Open,
@@ -106,7 +109,8 @@ impl Header {
         words
     }
 
-    /// The header in words whose checksum holds; `None` if they mean nothing. No pool comes to the end of the sequence.
+    /// The header in words whose checksum holds; `None` if they mean nothing. No pool comes to the
+    /// end of the sequence.
     fn decode(words: &[u64; WORDS], counting: usize) -> Option<Self> {
         let state = *State::ALL.get(usize::try_from(words[7] & 0xff).ok()?)?;
         let domain = *DOMAINS.get(usize::try_from(words[7] >> 8).ok()?)?;
@@ -151,7 +155,8 @@ impl Header {
                 newest = Some(header);
             }
         }
-        // A copy that is not whole is damaged, if the other one can be read; if not, a later version may check it otherwise.
+        // A copy that is not whole is damaged, if the other one can be read; if not, a later
+        // version may check it otherwise.
         if let Some((is_whole, version)) = later
             && (is_whole || newest.is_none())
         {
@@ -171,8 +176,8 @@ impl Header {
         }
     }
 
-    /// Checks that no chunk begins behind the pool's end: a crash while it grows leaves space there, which holds zeros until the
-    /// header has it. Else the header is one of an earlier time.
+    /// Checks that no chunk begins behind the pool's end: a crash while it grows leaves space
+    /// there, which holds zeros until the header has it. Else the header is one of an earlier time.
     pub(super) fn check_end(&self, file: &dyn File, pool: &str) -> Result<()> {
         let mut word = [0; WORD_LENGTH as usize];
         if file.len()? < self.length + WORD_LENGTH {
@@ -186,15 +191,16 @@ impl Header {
         Err(Error::Damaged { pool: pool.to_owned(), offset: self.length, reason })
     }
 
-    /// Makes durable what was read: a killed user may have stored it without flushing it, and the other
-    /// copy is written next.
+    /// Makes durable what was read: a killed user may have stored it without flushing it, and the
+    /// other copy is written next.
     pub(super) fn settle<B: Backend>(&self, backend: &B) {
         backend.persist(range(COPIES[self.counting]), FOUND);
     }
 
     /// Makes the header say this, as the next in the sequence.
     ///
-    /// After the first persist the new state counts (H2), after the second both copies hold it (H3).
+    /// After the first persist the new state counts (H2), after the second both copies hold it
+    /// (H3).
     pub(super) fn write<B: Backend>(&mut self, backend: &B) {
         self.sequence += 1;
         for (copy, site) in [(COPIES[1 - self.counting], HEADER), (COPIES[self.counting], SECOND)] {
@@ -208,8 +214,8 @@ impl Header {
     }
 }
 
-/// Whether a file is what a creation that came to no end can have left: nothing, or zeros and of the first header any words, in
-/// any order. A pool that was ever closed or opened again is none.
+/// Whether a file is what a creation that came to no end can have left: nothing, or zeros and of
+/// the first header any words, in any order. A pool that was ever closed or opened again is none.
 pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
     let length = file.len()?;
     if length > METADATA_LENGTH {
@@ -222,7 +228,8 @@ pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
         let (words, _) = bytes[copy..copy + COPY_LENGTH as usize].as_chunks();
         let words: [u64; WORDS] = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
         let open = State::ALL.iter().position(|state| *state == State::Open).unwrap_or(0) as u64;
-        // Length, number of openings, and state with medium have one value in the first header, or a few.
+        // Length, number of openings, and state with medium have one value in the first header, or
+        // a few.
         let fits = [(0, MAGIC), (1, VERSION), (3, METADATA_LENGTH), (6, 1)];
         let is_first = fits.iter().all(|(index, value)| words[*index] == 0 || words[*index] == *value)
             && (words[7] == 0 || words[7] & 0xff == open);

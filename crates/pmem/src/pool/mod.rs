@@ -1,14 +1,15 @@
 //! Pools: files of words with a header, a root word and chunks.
 //!
-//! Layout: the first page holds the header and the root word, the second one what the allocator is about
-//! to change, then follow chunks of equal length. All places are offsets, so that a pool opens at any address.
+//! Layout: the first page holds the header and the root word, the second one what the allocator is
+//! about to change, then follow chunks of equal length. All places are offsets, so that a pool
+//! opens at any address.
 //!
-//! When its contents are trusted: if it was closed; if it was open on a medium whose stores survive a power loss
-//! as the structures in it expect; or if it was open on the page cache and the machine has not been
-//! started since. Else pages may be missing that other pages rely on, and opening refuses. For
-//! that, the mark "open" is durable before anything is stored, and everything is durable before the
-//! mark "closed" is. What is read of a pool that was just opened is as durable as if it had been flushed,
-//! also after a kill: recovery needs not flush what it finds.
+//! When its contents are trusted: if it was closed; if it was open on a medium whose stores survive
+//! a power loss as the structures in it expect; or if it was open on the page cache and the machine
+//! has not been started since. Else pages may be missing that other pages rely on, and opening
+//! refuses. For that, the mark "open" is durable before anything is stored, and everything is
+//! durable before the mark "closed" is. What is read of a pool that was just opened is as durable
+//! as if it had been flushed, also after a kill: recovery needs not flush what it finds.
 
 mod header;
 
@@ -24,12 +25,13 @@ use crate::allocator::Allocator;
 use crate::epoch::Epochs;
 use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result, WORD_LENGTH};
 
-/// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
-/// has its line to itself.
+/// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool
+/// and has its line to itself.
 pub const ROOT: u64 = 1024;
 
-/// A pool that has been opened so often is not opened again: what carries the number of an opening has 31 bits for it. Of these
-/// numbers, 65,536 are left for [`Pool::skip_openings`] in the last opening.
+/// A pool that has been opened so often is not opened again: what carries the number of an opening
+/// has 31 bits for it. Of these numbers, 65,536 are left for [`Pool::skip_openings`] in the last
+/// opening.
 pub const OPENINGS_MAX: u64 = (1 << 31) - (1 << 16);
 
 /// Byte offset of the word that leads to further pages of intents; it has its line to itself.
@@ -47,13 +49,16 @@ pub struct Options {
     /// Names the structure in the pool and the version of its layout.
     pub layout_id: u64,
     /// How far a store has to get to be durable: what the caller has found out of the medium, or
-    /// wants of it. A medium that does not promise it is refused; that caches survive a power loss is
-    /// taken from the caller where the kernel does not say ([`probe::persistence_domain`](crate::probe::persistence_domain)).
+    /// wants of it. A medium that does not promise it is refused; that caches survive a power loss
+    /// is taken from the caller where the kernel does not say
+    /// ([`probe::persistence_domain`](crate::probe::persistence_domain)).
     pub domain: PersistenceDomain,
-    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own. The blocks of a chunk
-    /// have one length, so a structure whose blocks have two takes two chunks at least.
+    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps
+    /// its own. The blocks of a chunk have one length, so a structure whose blocks have two takes
+    /// two chunks at least.
     pub chunk_length: u64,
-    /// Bytes of address space that are set aside, up to which the pool can grow until it is opened again.
+    /// Bytes of address space that are set aside, up to which the pool can grow until it is opened
+    /// again.
     pub address_space: u64,
 }
 
@@ -64,8 +69,8 @@ impl Options {
     }
 }
 
-/// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] is as
-/// if the process had been killed: what was retired is left to the next opening.
+/// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] is
+/// as if the process had been killed: what was retired is left to the next opening.
 #[derive(Debug)]
 pub struct Pool<B> {
     backend: B,
@@ -94,8 +99,9 @@ impl<B: Backend> Found<B> {
         &self.pool
     }
 
-    /// The pool as [`Found::take`] would give it, with all changes kept beside it, in memory: what a structure does to it in its
-    /// recovery goes wrong here first, if it does, and leaves the file as it is.
+    /// The pool as [`Found::take`] would give it, with all changes kept beside it, in memory: what
+    /// a structure does to it in its recovery goes wrong here first, if it does, and leaves the
+    /// file as it is.
     pub fn rehearse(&self) -> Result<Pool<Rehearsed<'_, B>>> {
         let mut header = *self.pool.header.lock();
         header.open_counter += 1;
@@ -104,8 +110,9 @@ impl<B: Backend> Found<B> {
         Ok(pool)
     }
 
-    /// Checks that no block is acquired once what a crash has left is settled, in a time that grows with the pool. For a structure
-    /// that finds the root word to be 0: a crash before it was made leaves no block, so where there is one the root word is damaged.
+    /// Checks that no block is acquired once what a crash has left is settled, in a time that grows
+    /// with the pool. For a structure that finds the root word to be 0: a crash before it was made
+    /// leaves no block, so where there is one the root word is damaged.
     pub fn check_vacant(&self) -> Result<()> {
         let mut acquired = None;
         self.rehearse()?.visit_blocks(|block, _| acquired = acquired.or(Some(block)))?;
@@ -115,7 +122,8 @@ impl<B: Backend> Found<B> {
         })
     }
 
-    /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions and releases.
+    /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions
+    /// and releases.
     pub fn take(self) -> Result<Pool<B>> {
         let Self { pool, boot_id } = self;
         let mut header = *pool.header.lock();
@@ -129,8 +137,8 @@ impl<B: Backend> Found<B> {
 impl<B: Backend> Pool<B> {
     /// Creates a pool without chunks under a name that is free.
     ///
-    /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash leaves no
-    /// pool or a whole one.
+    /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash
+    /// leaves no pool or a whole one.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let pool = place(storage, name);
         if name.is_empty() {
@@ -147,8 +155,8 @@ impl<B: Backend> Pool<B> {
         let draft = format!("{name}.new");
         let file = create_draft(storage, &draft)?;
         let created = Self::initialise(storage, file.clone(), name, &draft, pool, options);
-        // The lock is held until the name has gone: after that, another creation's draft may have it. What stays is in the
-        // way of nobody: the next creation replaces it.
+        // The lock is held until the name has gone: after that, another creation's draft may have
+        // it. What stays is in the way of nobody: the next creation replaces it.
         if created.is_err() && file.has_name().unwrap_or(false) {
             let _ = storage.remove(&draft);
         }
@@ -205,26 +213,33 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is, but for space
-    /// that holes of it get where what its words say is what is refused.
+    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is
+    /// left as it is, but for space that holes of it get where what its words say is what is
+    /// refused.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::find(storage, name, options)?.take()
     }
 
-    /// The first half of opening a pool, which changes nothing that is in it: a structure looks whether what it finds there is
-    /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
-    /// they get space, before a word is read of it and after its header and the options were found to be in order.
+    /// The first half of opening a pool, which changes nothing that is in it: a structure looks
+    /// whether what it finds there is its own and sound, and takes the pool or refuses it. Until
+    /// then a pool that was closed stays so. Where the file has holes they get space, before a word
+    /// is read of it and after its header and the options were found to be in order.
     ///
-    /// Not found is, since it would take a reading of the whole pool or checksums of all that is in it:
-    /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are given out again, and what is in them is
-    ///   overwritten. So a structure can be checked as a whole ([`Pool::visit_blocks`]) before anything is acquired.
-    /// - that one of the two words of the metadata that lead to further intents and descriptors has become 0. What only
-    ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
-    /// - that what a crash has left of an intent or a descriptor names another block of the structure than it did.
-    /// - that a part of the file is as it was at an earlier time, but for a header of before the pool grew.
+    /// Not found is, since it would take a reading of the whole pool or checksums of all that is in
+    /// it:
+    /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are
+    ///   given out again, and what is in them is overwritten. So a structure can be checked as a
+    ///   whole ([`Pool::visit_blocks`]) before anything is acquired.
+    /// - that one of the two words of the metadata that lead to further intents and descriptors has
+    ///   become 0. What only these name stays acquired then, as they do themselves, and a word that
+    ///   a descriptor is in the middle of changing is damage.
+    /// - that what a crash has left of an intent or a descriptor names another block of the
+    ///   structure than it did.
+    /// - that a part of the file is as it was at an earlier time, but for a header of before the
+    ///   pool grew.
     ///
-    /// Nor that the file's device or file system went away without what it had in memory and came back before the machine restarted:
-    /// that looks like what a killed user has left.
+    /// Nor that the file's device or file system went away without what it had in memory and came
+    /// back before the machine restarted: that looks like what a killed user has left.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
@@ -243,8 +258,9 @@ impl<B: Backend> Pool<B> {
         let backend = map(&file, &pool, options, header.length)?;
         let found = Found { pool: Self::new(backend, Some(file.clone()), pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
-        // Copying may have made holes of zeros, where a store on a full disk would end in a signal; in some file systems a
-        // load too. So space comes before the first word is read, and after all that can be refused without.
+        // Copying may have made holes of zeros, where a store on a full disk would end in a signal;
+        // in some file systems a load too. So space comes before the first word is read, and after
+        // all that can be refused without.
         file.allocate(0..header.length)?;
         found.pool.check_intents(header.state == State::Closed)?;
         Ok(found)
@@ -252,8 +268,9 @@ impl<B: Backend> Pool<B> {
 
     /// Says in the header that the pool is in use, so that a power loss finds it said.
     ///
-    /// The header says `Opening` before the sync and `Open` after it. So who finds `Open` knows that `Closed` is no
-    /// longer on the disk, and needs no sync: after a kill, there may be much to sync.
+    /// The header says `Opening` before the sync and `Open` after it. So who finds `Open` knows
+    /// that `Closed` is no longer on the disk, and needs no sync: after a kill, there may be much
+    /// to sync.
     fn mark_open(&self, header: &mut Header, boot_id: u128) -> Result<()> {
         let domain = self.backend.domain();
         header.settle(&self.backend);
@@ -299,7 +316,8 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Ends every intent that was retired: with the pool to itself, the caller knows that there are no guards.
+    /// Ends every intent that was retired: with the pool to itself, the caller knows that there are
+    /// no guards.
     pub fn reclaim_all(&mut self) -> Result<()> {
         self.epochs.expire_all();
         self.settle_all_expired().map(drop)
@@ -313,7 +331,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Syncs the file, and marks the pool if that fails: the system may drop what it could not write.
+    /// Syncs the file, and marks the pool if that fails: the system may drop what it could not
+    /// write.
     fn sync(&self, header: &mut Header) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.sync_data().map_err(|error| {
@@ -325,8 +344,8 @@ impl<B: Backend> Pool<B> {
 
     /// Makes the pool longer by a chunk of zeros.
     ///
-    /// Space is allocated before it is used: a full disk is an error here and no signal later. A crash
-    /// leaves the pool as it was, perhaps with a longer file, or with the chunk.
+    /// Space is allocated before it is used: a full disk is an error here and no signal later. A
+    /// crash leaves the pool as it was, perhaps with a longer file, or with the chunk.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut header = self.header.lock();
         self.check_synced(&header)?;
@@ -369,14 +388,16 @@ impl<B: Backend> Pool<B> {
         &self.allocator
     }
 
-    /// How often the pool has been opened, its creation and openings that were skipped included. Volatile state that lies in the pool,
-    /// such as locks, is of this session if it carries this number.
+    /// How often the pool has been opened, its creation and openings that were skipped included.
+    /// Volatile state that lies in the pool, such as locks, is of this session if it carries this
+    /// number.
     pub fn open_counter(&self) -> u64 {
         self.header.lock().open_counter
     }
 
-    /// Makes the number of openings, durably, at least this one: a structure that numbers things by the opening has the
-    /// numbers of openings that never were. With [`OPENINGS_MAX`] or more the pool cannot be opened again.
+    /// Makes the number of openings, durably, at least this one: a structure that numbers things by
+    /// the opening has the numbers of openings that never were. With [`OPENINGS_MAX`] or more the
+    /// pool cannot be opened again.
     pub fn skip_openings(&self, to: u64) {
         let mut header = self.header.lock();
         if header.open_counter < to {
@@ -385,7 +406,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Whether a pool that has been opened so often can be opened again: less than [`OPENINGS_MAX`] times.
+    /// Whether a pool that has been opened so often can be opened again: less than [`OPENINGS_MAX`]
+    /// times.
     pub fn check_openings(&self, openings: u64) -> Result<()> {
         match openings < OPENINGS_MAX {
             true => Ok(()),
@@ -448,11 +470,13 @@ fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     Err(StorageError::new(Operation::Create, place(storage, name), None, taken).into())
 }
 
-/// A new, locked file for a pool to be made in; what a creation that was killed has left is removed, and nothing else.
+/// A new, locked file for a pool to be made in; what a creation that was killed has left is
+/// removed, and nothing else.
 ///
-/// Between opening a file and locking it, another creation may have removed the name or given it to a file of its own. So
-/// whoever has a lock looks whether the name still leads to the file, and does nothing to the name if it does not; who
-/// finds that it does may go on, since nobody touches the name of a file that is locked.
+/// Between opening a file and locking it, another creation may have removed the name or given it to
+/// a file of its own. So whoever has a lock looks whether the name still leads to the file, and
+/// does nothing to the name if it does not; who finds that it does may go on, since nobody touches
+/// the name of a file that is locked.
 fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     let locked = || Error::Locked { pool: place(storage, draft) };
     match storage.open(draft, OpenMode::Write) {

@@ -1,4 +1,5 @@
-//! What operations on a few words do: the specification that histories of threads are checked against.
+//! What operations on a few words do: the specification that histories of threads are checked
+//! against.
 
 use terrane_testkit::linearizability::Specification;
 

@@ -91,10 +91,11 @@ impl Fbr {
 impl ExploredTree for Fbr {
     const NAME: &'static str = "fbr";
 
-    /// Small nodes first, then nodes with bitmaps of two words. Last come self-validating leaves that are
-    /// copied, and entries of two lines, on the medium where most can be lost.
+    /// Small nodes first, then nodes with bitmaps of two words. Last come self-validating leaves
+    /// that are copied, and entries of two lines, on the medium where most can be lost.
     fn configurations() -> Vec<Explored<Self>> {
-        // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
+        // Each of the splits with one of the ways to rebalance, and one of these with the other
+        // form of leaves.
         let forms = [
             ("in-place", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar),
             ("copy-on-write", LeafForm::Bitmap, Rebalancing::CopyOnWrite, Split::Quadratic),

@@ -12,7 +12,8 @@ use crate::{PersistenceDomain, PersistentTree};
 /// Entries of a node. Large nodes differ in nothing.
 const FAN_OUT: usize = 4;
 
-/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line names.
+/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line
+/// names.
 const STEPS: usize = 80;
 
 const PLACES: [Place; 12] = [

@@ -1,7 +1,7 @@
 //! The trees as the crash explorer runs them.
 //!
-//! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and says which
-//! configurations have small cases. R-trees share the steps that are done to them.
+//! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and
+//! says which configurations have small cases. R-trees share the steps that are done to them.
 
 mod fbr;
 #[cfg(feature = "baselines")]

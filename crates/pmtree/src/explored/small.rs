@@ -1,17 +1,21 @@
 //! Every small history: two operations on each tree of a few entries.
 //!
-//! The domain are [`RECTS`], each with its number as payload. The trees are all of up to [`ENTRIES_MAX`] entries, none of
-//! them twice, that insertions and deletions can make, also by way of larger trees; of those that differ only in the places of
-//! entries within nodes, one counts. Before the operations, all of it is durable. The operations are the insertion of each
-//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each.
+//! The domain are [`RECTS`], each with its number as payload. The trees are all of up to
+//! [`ENTRIES_MAX`] entries, none of them twice, that insertions and deletions can make, also by way
+//! of larger trees; of those that differ only in the places of entries within nodes, one counts.
+//! Before the operations, all of it is durable. The operations are the insertion of each of the
+//! eight (a second time, if it is there), the deletion of each that is there, and the look-up of
+//! each.
 //!
-//! Look-ups usually change nothing. Then the crashes of a history with a look-up are those of the history
-//! without it. Whether it is so is seen at every tree and after every first operation. Where look-ups do
-//! change something, as those that mend do, a history of all eight look-ups is cut there as well.
+//! Look-ups usually change nothing. Then the crashes of a history with a look-up are those of the
+//! history without it. Whether it is so is seen at every tree and after every first operation.
+//! Where look-ups do change something, as those that mend do, a history of all eight look-ups is
+//! cut there as well.
 //!
-//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. With
-//! [`Recoveries::Cut`], power is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that
-//! keep nothing and everything; that is three quarters of the work.
+//! Of each history, every cut is tried that comes after the tree was made, and every image that
+//! recovery can tell apart. With [`Recoveries::Cut`], power is lost again, at every cut of the
+//! recovery from what a kill leaves there, and from the power losses that keep nothing and
+//! everything; that is three quarters of the work.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +70,8 @@ pub struct SmallTrees {
     pub tally: Tally,
 }
 
-/// Tries all histories of two operations from a part of the trees, in as many threads as there are processors.
+/// Tries all histories of two operations from a part of the trees, in as many threads as there are
+/// processors.
 pub fn small_trees<T: ExploredTree>(
     subject: &Explored<T>,
     part: Part,

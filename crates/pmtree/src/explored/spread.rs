@@ -1,7 +1,7 @@
 //! A tree as the explorer uses it, whichever it is, in two dimensions or in more.
 //!
-//! Steps and models know two; a box of them has these over and over again in a tree of more. An entry of which a part is
-//! lost has others, and is told as what it is.
+//! Steps and models know two; a box of them has these over and over again in a tree of more. An
+//! entry of which a part is lost has others, and is told as what it is.
 
 use std::fmt::Debug;
 

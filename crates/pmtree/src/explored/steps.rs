@@ -64,19 +64,20 @@ impl FromStr for Step {
     }
 }
 
-/// A history with this many steps: more insertions than deletions at first, then fewer. Some boxes lie beyond all
-/// others, so that each node above them changes.
+/// A history with this many steps: more insertions than deletions at first, then fewer. Some boxes
+/// lie beyond all others, so that each node above them changes.
 pub fn steps_drawn(seed: u64, count: usize) -> Vec<Step> {
     steps_with(seed, count, |step| if step < count / 2 { 0.9 } else { 0.15 })
 }
 
-/// A history with this many steps: insertions at first, then as many deletions as insertions, so that boxes shrink and grow.
+/// A history with this many steps: insertions at first, then as many deletions as insertions, so
+/// that boxes shrink and grow.
 pub fn steps_in_turn(seed: u64, count: usize) -> Vec<Step> {
     steps_with(seed, count, |step| if step < count / 2 { 1.0 } else { 0.5 })
 }
 
-/// A history with this many steps: a few insertions at first, then as many deletions as insertions, so that the same nodes are met
-/// over and over again; and the number of the first ones.
+/// A history with this many steps: a few insertions at first, then as many deletions as insertions,
+/// so that the same nodes are met over and over again; and the number of the first ones.
 pub fn steps_of_few(seed: u64, count: usize) -> (Vec<Step>, usize) {
     (steps_with(seed, count, |step| if step < FEW { 1.0 } else { 0.5 }), FEW)
 }

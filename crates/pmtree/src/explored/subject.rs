@@ -14,9 +14,9 @@ use crate::PersistenceDomain;
 
 /// An R-tree in one configuration, and what the explorer has to know of it.
 ///
-/// Opening may leave to look-ups what a crash has left half done. The explorer counts what looks at a tree
-/// after a crash as a part of the recovery, and crashes there too. Histories that continue after a crash
-/// begin with their first step, before anything has looked at the tree.
+/// Opening may leave to look-ups what a crash has left half done. The explorer counts what looks at
+/// a tree after a crash as a part of the recovery, and crashes there too. Histories that continue
+/// after a crash begin with their first step, before anything has looked at the tree.
 pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// Name of the structure, such as `fbr`, with which the names of its flushes and fences begin.
     const NAME: &'static str;
@@ -42,8 +42,8 @@ pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// All its flushes and fences.
     fn places() -> Vec<Place>;
 
-    /// File and name of the test that shows the loss of a flush or fence, if no history of steps one after
-    /// the other does.
+    /// File and name of the test that shows the loss of a flush or fence, if no history of steps
+    /// one after the other does.
     fn shown_by(dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None

@@ -9,8 +9,9 @@ pub struct Census {
     pub leaves: u64,
     /// Nodes that are no leaves.
     pub inner_nodes: u64,
-    /// Nodes other than the root that have fewer entries than splits leave; crashes inside of deletions leave them, deletions
-    /// without space, and deletions of several threads that take each other's siblings or parents.
+    /// Nodes other than the root that have fewer entries than splits leave; crashes inside of
+    /// deletions leave them, deletions without space, and deletions of several threads that take
+    /// each other's siblings or parents.
     pub underfull: u64,
     /// Level of the root; 0 if it is a leaf.
     pub height: u64,

@@ -28,7 +28,8 @@ pub(super) fn growth(before: f64, after: f64) -> f64 {
     if growth.is_nan() { f64::INFINITY } else { growth }
 }
 
-/// The child that grows least by taking in a box; of several, the smallest one. `None` without children.
+/// The child that grows least by taking in a box; of several, the smallest one. `None` without
+/// children.
 pub(super) fn least_enlargement<const D: usize, K>(
     children: impl Iterator<Item = (K, Rect<D>)>,
     rect: &Rect<D>,

@@ -1,4 +1,5 @@
-//! What searches for nearest neighbours have in common: the closest entries so far, and the order of nodes.
+//! What searches for nearest neighbours have in common: the closest entries so far, and the order
+//! of nodes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -41,7 +42,8 @@ impl<const D: usize> Ord for Found<D> {
 
 ordered!([const D: usize] Found<D>);
 
-/// The entries closest to a point so far, of those that are accepted and no more than were asked for.
+/// The entries closest to a point so far, of those that are accepted and no more than were asked
+/// for.
 pub(super) struct Nearest<'q, const D: usize, A> {
     point: &'q [f64; D],
     count: usize,
@@ -54,7 +56,8 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
         Self { point, count, accepts, entries: BinaryHeap::new() }
     }
 
-    /// Square of the distance from the point to a box, if something at this distance can be one of them.
+    /// Square of the distance from the point to a box, if something at this distance can be one of
+    /// them.
     #[inline]
     pub(super) fn wanted(&self, rect: &Rect<D>) -> Option<f64> {
         let distance_squared = rect.distance_squared(self.point);
@@ -102,8 +105,8 @@ impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, 
     }
 }
 
-/// A node to be read, and how it is linked. The closest one is the greatest, and at one distance that of
-/// the lowest number.
+/// A node to be read, and how it is linked. The closest one is the greatest, and at one distance
+/// that of the lowest number.
 #[derive(Debug)]
 pub(super) struct Candidate<Link> {
     pub(super) distance_squared: f64,

@@ -11,7 +11,8 @@ pub struct Rect<const D: usize> {
 }
 
 impl<const D: usize> Rect<D> {
-    /// The box between two corners. Fails where a coordinate is not finite, or `min` lies above `max`.
+    /// The box between two corners. Fails where a coordinate is not finite, or `min` lies above
+    /// `max`.
     pub fn new(min: [f64; D], max: [f64; D]) -> Result<Self> {
         for (axis, (min, max)) in min.into_iter().zip(max).enumerate() {
             if let Some(value) = [min, max].into_iter().find(|coordinate| !coordinate.is_finite()) {
@@ -76,7 +77,8 @@ impl<const D: usize> Rect<D> {
         self.overlaps(other).then_some(common)
     }
 
-    /// Product of the extents; infinite where that is beyond the largest number, and not a number where another one is zero.
+    /// Product of the extents; infinite where that is beyond the largest number, and not a number
+    /// where another one is zero.
     #[inline]
     pub fn area(&self) -> f64 {
         (0..D).map(|axis| self.max[axis] - self.min[axis]).product()
@@ -103,14 +105,14 @@ impl<const D: usize> Rect<D> {
     }
 }
 
-/// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been tried, and an entry
-/// would take three lines.
+/// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been
+/// tried, and an entry would take three lines.
 pub(crate) const fn check_dimensions<const D: usize>() {
     assert!(D >= 2 && D <= 4, "trees have two to four dimensions");
 }
 
-/// Whether both relations hold on each axis. All are looked at, since which one decides cannot be predicted; and they are
-/// counted, since the compiler makes branches where they are linked by `&`.
+/// Whether both relations hold on each axis. All are looked at, since which one decides cannot be
+/// predicted; and they are counted, since the compiler makes branches where they are linked by `&`.
 #[inline]
 fn hold<const D: usize>(relations: impl Fn(usize) -> (bool, bool)) -> bool {
     let holding = |axis| {

@@ -1,7 +1,8 @@
 //! What searches of R-trees have in common, however a tree reads its nodes.
 //!
 //! [`Sought`] is what is looked for, [`Target`] takes back what was read while nodes changed, and
-//! [`Children`] are still to be read. A tree names its nodes by numbers, such as offsets in the pool.
+//! [`Children`] are still to be read. A tree names its nodes by numbers, such as offsets in the
+//! pool.
 
 use smallvec::SmallVec;
 
@@ -27,8 +28,8 @@ pub(super) trait Sought<const D: usize> {
     }
 }
 
-/// What is looked for, where readers take no locks: what was read in vain is taken back. A `Visit` says how
-/// a node was read, by which it is seen whether the node has changed since.
+/// What is looked for, where readers take no locks: what was read in vain is taken back. A `Visit`
+/// says how a node was read, by which it is seen whether the node has changed since.
 pub(super) trait Target<const D: usize, Visit>: Sought<D> {
     /// Takes note of a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);

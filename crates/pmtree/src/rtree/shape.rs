@@ -6,8 +6,8 @@ use crate::{Rect, Result};
 
 /// A tree whose nodes can be told.
 pub(crate) trait Shape {
-    /// The nodes with their entries; the same for trees that differ only in where nodes lie and entries in them.
-    /// Nobody else can use the tree meanwhile.
+    /// The nodes with their entries; the same for trees that differ only in where nodes lie and
+    /// entries in them. Nobody else can use the tree meanwhile.
     fn shape(&self) -> Result<String>;
 }
 

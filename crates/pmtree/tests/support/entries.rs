@@ -50,10 +50,12 @@ impl Specification for Entries {
 
 pub type Call = linearizability::Call<Entries>;
 
-/// Payloads of boxes that reach beyond most others, so that those of all nodes on the way to them grow.
+/// Payloads of boxes that reach beyond most others, so that those of all nodes on the way to them
+/// grow.
 pub const LARGE: Range<u64> = 64..72;
 
-/// The box of a payload; those that threads change and those that only fill the tree lie among each other.
+/// The box of a payload; those that threads change and those that only fill the tree lie among each
+/// other.
 pub fn rect(payload: u64) -> Rect<2> {
     let corner = [(payload * 5 % 8) as f64, (payload * 3 % 7) as f64];
     let [below, above] = if LARGE.contains(&payload) { [8.0, 9.0] } else { [0.0, 1.0] };

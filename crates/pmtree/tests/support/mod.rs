@@ -22,8 +22,8 @@ pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWri
 
 pub const FORMS: [LeafForm; 2] = [LeafForm::Bitmap, LeafForm::SelfValidating];
 
-/// Small nodes first, then ones with bitmaps of two words. Copies do the same to leaves of both forms, so large ones of one form
-/// are enough.
+/// Small nodes first, then ones with bitmaps of two words. Copies do the same to leaves of both
+/// forms, so large ones of one form are enough.
 pub fn configurations(domain: PersistenceDomain) -> impl Iterator<Item = Options> {
     let shapes = [4, 60].into_iter().flat_map(|fan_out| FORMS.map(|leaves| (fan_out, leaves)));
     let all = shapes.flat_map(move |(fan_out, leaves)| {

@@ -1,7 +1,8 @@
-//! Many threads on one tree (section 5.2, Figures 10 and 12(b)): throughput, and how long queries take while others write.
+//! Many threads on one tree (section 5.2, Figures 10 and 12(b)): throughput, and how long queries
+//! take while others write.
 //!
-//! Two ways of searching are compared: without locks and validated, and with shared locks from the root down
-//! (crabbing). Writers are the same in both: they lock nodes exclusively.
+//! Two ways of searching are compared: without locks and validated, and with shared locks from the
+//! root down (crabbing). Writers are the same in both: they lock nodes exclusively.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -26,9 +27,11 @@ use crate::report::{Bound, Emit, Table};
 
 const MODES: [(&str, SearchMode); 2] = [("lock-free", SearchMode::Validated), ("shared-lock", SearchMode::SharedLock)];
 
-/// What the throughput of the mix is at the most, divided by that of shared locks: 80 threads on 40 cores.
+/// What the throughput of the mix is at the most, divided by that of shared locks: 80 threads on 40
+/// cores.
 const PAPER_GAIN: f64 = 9.4;
-/// Queries as large as the thesis has them elsewhere (it says nothing of these), and ones of a few hits.
+/// Queries as large as the thesis has them elsewhere (it says nothing of these), and ones of a few
+/// hits.
 const SELECTIVITIES: [f64; 2] = [SELECTIVITY, 5e-5];
 /// Threads of the figures to reach.
 const TARGET_THREADS: usize = 8;
@@ -251,7 +254,8 @@ impl Laboratory<'_> {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                // No call of the system: the scheduler would end a slice there in place of inside of a query.
+                // No call of the system: the scheduler would end a slice there in place of inside
+                // of a query.
                 let start = Instant::now();
                 filled.ask(&query, mode)?;
                 outcome.queries.record(start.elapsed());
@@ -281,7 +285,8 @@ impl Laboratory<'_> {
         Ok(table)
     }
 
-    /// Readers take queries in the order of their arrival; one writer inserts as a Poisson process too.
+    /// Readers take queries in the order of their arrival; one writer inserts as a Poisson process
+    /// too.
     fn arrive(&self, filled: &Filled, mode: SearchMode, rate: f64) -> Result<Outcome> {
         let seed = self.setup.options.seed;
         let arrivals = poisson(seed, rate, self.seconds);

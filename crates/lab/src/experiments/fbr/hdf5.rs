@@ -1,5 +1,5 @@
-//! Range queries over an HDF5 or HDF-EOS file (section 5.4, Figure 12(a)): by an index of its coordinates, and by reading the
-//! file, as the functions for that do which come with the format.
+//! Range queries over an HDF5 or HDF-EOS file (section 5.4, Figure 12(a)): by an index of its
+//! coordinates, and by reading the file, as the functions for that do which come with the format.
 
 use std::path::PathBuf;
 

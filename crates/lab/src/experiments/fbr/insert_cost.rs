@@ -19,7 +19,8 @@ const SINGLE_WORD: usize = 55;
 const PAPER_COUNT: u64 = 1_000_000;
 const PAPER_LINES: f64 = 5.07;
 
-/// What the thesis says of the trees, divided by in-place: lines flushed, and bytes written, which it calls bit flips.
+/// What the thesis says of the trees, divided by in-place: lines flushed, and bytes written, which
+/// it calls bit flips.
 fn paper_ratios(kind: Kind) -> Option<(f64, f64)> {
     match kind {
         Kind::InPlace | Kind::SelfValidating => None,
@@ -99,7 +100,8 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
     Ok(table)
 }
 
-/// What a tree's insertions did together; lines that are flushed twice by one of them are counted twice.
+/// What a tree's insertions did together; lines that are flushed twice by one of them are counted
+/// twice.
 pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
     let tree: Tree<Counting> = create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
     tree.pool().backend().reset(CPU_CACHE_LENGTH);

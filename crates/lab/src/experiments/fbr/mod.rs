@@ -59,7 +59,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Sizes of bitmaps that the thesis measures, as numbers of entries: 7, 15, … 63 bytes, with one byte for the flags.
+/// Sizes of bitmaps that the thesis measures, as numbers of entries: 7, 15, … 63 bytes, with one
+/// byte for the flags.
 const FAN_OUTS: [usize; 8] = [55, 119, 183, 247, 311, 375, 439, 503];
 
 /// The size that the thesis measures the rest with.

@@ -50,7 +50,8 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
             trees.push((shape, tree));
         }
         let cpu = cpu_of_a_query(setup, &mut trees, &queries)?;
-        // Leaves whose entries validate themselves are read by their tags now, as long as nothing writes to them.
+        // Leaves whose entries validate themselves are read by their tags now, as long as nothing
+        // writes to them.
         let mut reopened = Vec::new();
         for (shape, tree) in trees {
             tree.close()?;

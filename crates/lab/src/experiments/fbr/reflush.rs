@@ -1,5 +1,5 @@
-//! Lines that are flushed again at once, against the number of insertions: what a write-back that invalidates the line
-//! makes dear.
+//! Lines that are flushed again at once, against the number of insertions: what a write-back that
+//! invalidates the line makes dear.
 
 use anyhow::Result;
 use serde_json::json;

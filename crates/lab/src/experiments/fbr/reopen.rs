@@ -1,4 +1,5 @@
-//! Opening after SIGKILL: a process fills a tree and is killed; another one opens it, and rebuilds nothing.
+//! Opening after SIGKILL: a process fills a tree and is killed; another one opens it, and rebuilds
+//! nothing.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The objects of the experiments: points, and rectangles around them of the sizes of houses and lakes.
+//! The objects of the experiments: points, and rectangles around them of the sizes of houses and
+//! lakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,9 +31,11 @@ const DEGREE_M: f64 = 111_195.0;
 pub enum Source {
     /// Points.
     Points,
-    /// Squares whose areas are those of American houses: Gaussian, 2000 square feet with a deviation of 1000.
+    /// Squares whose areas are those of American houses: Gaussian, 2000 square feet with a
+    /// deviation of 1000.
     Houses,
-    /// Squares whose areas are those of the world's lakes: Zipf with exponent 4, from 0.001 to 80000 square kilometres.
+    /// Squares whose areas are those of the world's lakes: Zipf with exponent 4, from 0.001 to
+    /// 80000 square kilometres.
     Lakes,
 }
 
@@ -56,7 +59,8 @@ impl Source {
                 area.sqrt() / 2.0
             }
             Self::Lakes => {
-                // Of a density that falls with the fourth power, the share of what is larger falls with the third.
+                // Of a density that falls with the fourth power, the share of what is larger falls
+                // with the third.
                 let share: f64 = random.random_range(1e-24..1.0);
                 let area_km2 = (0.001 * share.powf(-1.0 / 3.0)).min(80_000.0);
                 (area_km2 * 1e6).sqrt() / 2.0
@@ -76,7 +80,8 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// So many objects around positions from the folder of sample data, or drawn ones where there is none.
+    /// So many objects around positions from the folder of sample data, or drawn ones where there
+    /// is none.
     pub fn load(source: Source, count: u64, seed: u64) -> Result<Self> {
         let count = usize::try_from(count)?;
         let (x, y, origin) = match sample_file(FILE) {

@@ -46,7 +46,8 @@ impl Memory {
     }
 }
 
-/// A store with an empty dataset of the objects and, beside what every dataset has, an index of the kind.
+/// A store with an empty dataset of the objects and, beside what every dataset has, an index of the
+/// kind.
 pub fn empty_store(
     folder: &std::path::Path,
     objects: &Objects,

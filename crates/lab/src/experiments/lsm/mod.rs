@@ -1,7 +1,9 @@
-//! The evaluation of LSM spatial indexes (Kim 2016, chapters 4 and 5), on one store of this machine.
+//! The evaluation of LSM spatial indexes (Kim 2016, chapters 4 and 5), on one store of this
+//! machine.
 //!
-//! Datasets are planar with coordinates in degrees, as the thesis takes them. What is bound to memory is timed by the CPU
-//! time of a pinned thread with everything in the page cache, in alternating rounds of which the median counts.
+//! Datasets are planar with coordinates in degrees, as the thesis takes them. What is bound to
+//! memory is timed by the CPU time of a pinned thread with everything in the page cache, in
+//! alternating rounds of which the median counts.
 
 mod data;
 mod ingest;

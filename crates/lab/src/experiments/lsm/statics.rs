@@ -29,7 +29,8 @@ pub fn lakes(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     run(setup, emit, Source::Lakes, "lsm/lakes", &RECTANGLE_KINDS)
 }
 
-/// What the thesis has for an index, as percentages of the R-tree: the summary of points (Figure 4.23).
+/// What the thesis has for an index, as percentages of the R-tree: the summary of points (Figure
+/// 4.23).
 struct Paper {
     kind: IndexKind,
     size: f64,
@@ -91,7 +92,8 @@ const PAPER: [Paper; 5] = [
     },
 ];
 
-/// The same of rectangles: bytes of an entry, size and creation as percentages of the R-tree's (Tables 5.1 and 5.3).
+/// The same of rectangles: bytes of an entry, size and creation as percentages of the R-tree's
+/// (Tables 5.1 and 5.3).
 const PAPER_RECTANGLES: [(Source, IndexKind, [f64; 3]); 4] = [
     (Source::Houses, IndexKind::RTree, [46.6, 100.0, 100.0]),
     (Source::Houses, IndexKind::Shb, [57.1, 122.6, 95.9]),

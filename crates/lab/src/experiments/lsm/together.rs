@@ -1,4 +1,5 @@
-//! Dynamic workload 2: ingestion and queries at once (section 4.4.3), and what memory does to it (section 4.4.4).
+//! Dynamic workload 2: ingestion and queries at once (section 4.4.3), and what memory does to it
+//! (section 4.4.4).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,14 +24,15 @@ const COLUMNS: [[&str; 2]; 4] = [
     ["IPS rate 3", "QPS rate 3"],
     ["IPS rate 4", "QPS rate 4"],
 ];
-/// Names of the columns of rates 1 and 2, and of 3 and 4: inserts and queries as percentages of the R-tree's, and the CPU
-/// time of a query.
+/// Names of the columns of rates 1 and 2, and of 3 and 4: inserts and queries as percentages of the
+/// R-tree's, and the CPU time of a query.
 const SUMMARIES: [[&str; 3]; 2] =
     [["IPS % slow", "QPS % slow", "cpu a query slow"], ["IPS % fast", "QPS % fast", "cpu a query fast"]];
 const MEMORY_LIMIT: usize = 64 << 20;
 
-/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), of selects by the index alone
-/// and of others. In the text of the thesis at hand the figure is turned; where digits could be several, the ranks decided.
+/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), of
+/// selects by the index alone and of others. In the text of the thesis at hand the figure is
+/// turned; where digits could be several, the ranks decided.
 const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
     (IndexKind::RTree, [[[100.0, 100.0], [100.0, 100.0]], [[100.0, 100.0], [100.0, 100.0]]]),
     (IndexKind::Dhb, [[[100.0, 97.0], [88.0, 87.0]], [[100.0, 96.0], [91.0, 100.0]]]),
@@ -198,7 +200,8 @@ fn median_of(rounds: &[Both]) -> Result<Both> {
     Ok(Both { ips: found[0], qps: found[1], query_ns: found[2] })
 }
 
-/// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a node).
+/// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a
+/// node).
 const BUDGETS: [(&str, usize, usize); 5] =
     [("M1D1", 1, 1), ("M1D3", 1, 3), ("M1D7", 1, 7), ("M2D1", 2, 1), ("M2D3", 2, 3)];
 

@@ -1,5 +1,5 @@
-//! Ingestion of records like tweets, of a kilobyte, into a dataset of several partitions with three indexes, beside small
-//! queries.
+//! Ingestion of records like tweets, of a kilobyte, into a dataset of several partitions with three
+//! indexes, beside small queries.
 
 use std::fs::File;
 use std::io::Write;
@@ -125,9 +125,11 @@ fn words_of(path: &Path) -> Result<Vec<String>> {
 /// What an ingestion did.
 struct Ingestion {
     wall_s: f64,
-    /// Of all threads of this process, until all was flushed: clients, the reader, flushes and merges.
+    /// Of all threads of this process, until all was flushed: clients, the reader, flushes and
+    /// merges.
     cpu_ns: f64,
-    /// Bytes that this process gave to the disk, the log's among them, until all was flushed and merged.
+    /// Bytes that this process gave to the disk, the log's among them, until all was flushed and
+    /// merged.
     written: u64,
     peak_bytes: u64,
     beside: Latencies,

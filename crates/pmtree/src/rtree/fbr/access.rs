@@ -45,7 +45,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             self.adopt(node);
         }
         let mut metadata = node.bitmap();
-        // Who has set it holds the lock, or is of another session. Left set, it would cost each search of the node a flush.
+        // Who has set it holds the lock, or is of another session. Left set, it would cost each
+        // search of the node a flush.
         metadata.set_dirty(false);
         self.check_metadata(node, &metadata)?;
         Ok(metadata)
@@ -70,8 +71,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().flush(first..node.word(self.layout.mark(slot)) + WORD_LENGTH, site);
     }
 
-    /// Changes the coordinates of an entry that differ, each by a store of its own: whoever reads or recovers
-    /// meanwhile has each of them before or after. Whether any differed.
+    /// Changes the coordinates of an entry that differ, each by a store of its own: whoever reads
+    /// or recovers meanwhile has each of them before or after. Whether any differed.
     pub(super) fn store_rect(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>) -> bool {
         let first = node.word(self.layout.entry(slot));
         let mut is_changed = false;
@@ -85,8 +86,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         is_changed
     }
 
-    /// Stores the words of the bitmap that differ, none of them as not durable yet, so in any order: where several differ, a log
-    /// entry or tags say the same.
+    /// Stores the words of the bitmap that differ, none of them as not durable yet, so in any
+    /// order: where several differ, a log entry or tags say the same.
     pub(super) fn store_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) {
         for (number, &word) in metadata.words().iter().enumerate() {
             let offset = node.word(self.layout.bitmap_word(number));
@@ -117,14 +118,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(self.lock_of(node)?.read())
     }
 
-    /// What a damaged link leads to may overlap a node and have its lock, and who holds that would wait for itself.
+    /// What a damaged link leads to may overlap a node and have its lock, and who holds that would
+    /// wait for itself.
     #[inline]
     fn lock_of(&self, node: &Node<'_, D, B>) -> Result<&RwLock<()>> {
         blocks::check_length(&self.pool, node.offset, self.layout.node_length())?;
         Ok(self.locks.of(node.offset))
     }
 
-    /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no order with others (F7).
+    /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no
+    /// order with others (F7).
     pub(super) fn lock_new(&self, node: u64) -> Result<impl Sized + '_> {
         // Only where the pool gives out what is in use.
         self.locks.of(node).try_write().ok_or_else(|| self.damaged(node, "a node is in use that was free"))

@@ -12,9 +12,10 @@ use crate::blocks;
 use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
-    /// no log entry left, no node that says it is unlinked or being changed, blocks of the pool acquired exactly if they belong
-    /// to the tree, and as long as its nodes.
+    /// Checks every invariant of the structure: types and levels, boxes that contain what lies
+    /// below them, no node linked twice, no log entry left, no node that says it is unlinked or
+    /// being changed, blocks of the pool acquired exactly if they belong to the tree, and as long
+    /// as its nodes.
     ///
     /// Reads all of it; nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
@@ -35,8 +36,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Checks what lies below a node; the box around all entries of its leaves.
     ///
-    /// A box need not contain those of the nodes below it: that one of them has shrunk may be lost in a crash that
-    /// the other one's shrinking survives.
+    /// A box need not contain those of the nodes below it: that one of them has shrunk may be lost
+    /// in a crash that the other one's shrinking survives.
     fn check_node(
         &self,
         node: &Node<'_, D, B>,

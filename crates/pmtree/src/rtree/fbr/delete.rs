@@ -1,4 +1,5 @@
-//! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries are mended.
+//! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries
+//! are mended.
 
 use terrane_pmem::{Backend, Site};
 
@@ -12,12 +13,14 @@ const METADATA: Site = Site::new("fbr.delete.metadata");
 const ROOT: Site = Site::new("fbr.delete.root");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. Coordinates are compared
-    /// as numbers, so that a box at -0.0 is the one at 0.0. When it returns, the entry is gone durably. It needs no space. If it fails
-    /// since the tree is damaged, the entry may be gone.
+    /// Deletes an entry with exactly this box and payload, one if there are several; whether there
+    /// was one. Coordinates are compared as numbers, so that a box at -0.0 is the one at 0.0. When
+    /// it returns, the entry is gone durably. It needs no space. If it fails since the tree is
+    /// damaged, the entry may be gone.
     ///
-    /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above it are larger than needed;
-    /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.
+    /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above
+    /// it are larger than needed; nodes have too few entries. All of that is harmless, and stays so
+    /// after a crash until other operations meet it.
     pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _pinned = self.pool.pin();
         let mut unlinked = None;
@@ -34,8 +37,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone elsewhere since, and the leaf's
-    /// parent if that says it is no longer part of the tree.
+    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone
+    /// elsewhere since, and the leaf's parent if that says it is no longer part of the tree.
     fn delete_at(&self, path: &Path, rect: &Rect<D>, payload: u64, unlinked: &mut Option<u64>) -> Result<bool> {
         let [above @ .., leaf] = path.as_slice() else { return Ok(false) };
         let leaf = self.node(*leaf)?;
@@ -82,8 +85,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(is_parent && parent.slot_of(&self.locked_metadata(parent)?, child).is_some())
     }
 
-    /// Shrinks a node's box and mends the node if it has too few entries; whether what lies above may have to follow.
-    /// The locks of both are held.
+    /// Shrinks a node's box and mends the node if it has too few entries; whether what lies above
+    /// may have to follow. The locks of both are held.
     fn tidy<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let is_changed = self.shrink(parent, node.offset)?;
@@ -94,8 +97,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(is_changed)
     }
 
-    /// Does the same for the nodes above a leaf, each from its parent, as far as something changes. Where others have
-    /// changed the path meanwhile, boxes stay larger than needed, and a node may keep too few entries.
+    /// Does the same for the nodes above a leaf, each from its parent, as far as something changes.
+    /// Where others have changed the path meanwhile, boxes stay larger than needed, and a node may
+    /// keep too few entries.
     pub(super) fn tidy_above(&self, above: &[u64]) -> Result<()> {
         for pair in above.windows(2).rev() {
             let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);

@@ -51,7 +51,8 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         self.tree.log_entry(self.index) + (NODES + role as u64) * WORD_LENGTH
     }
 
-    /// Stores bitmaps that are longer than a word, and flushes them; the commitment relies on a fence in between.
+    /// Stores bitmaps that are longer than a word, and flushes them; the commitment relies on a
+    /// fence in between.
     pub(super) fn prepare(&self, change: &Change) {
         if self.tree.layout.words == 1 {
             return;
@@ -101,8 +102,8 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         self.tree.backend().fence(CLEAR);
     }
 
-    /// Forgets a change that was not committed, durably with the next fence. It is never said to be done: after a crash in the
-    /// middle, what it would have unlinked is linked still.
+    /// Forgets a change that was not committed, durably with the next fence. It is never said to be
+    /// done: after a crash in the middle, what it would have unlinked is linked still.
     pub(super) fn withdraw(&self) {
         self.empty(WITHDRAW);
     }
@@ -142,7 +143,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         read(&self.pool, &self.layout, self.block, index)
     }
 
-    /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.
+    /// The entry that changes a node now, by the node's log word; `None` if none does in this use
+    /// of the pool.
     #[inline]
     pub(super) fn engaged(&self, log_word: u64) -> Result<Option<(Change, Engagement)>> {
         let index = log_word & UNLINKED;
@@ -150,7 +152,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(None);
         }
         match usize::try_from(index - 1) {
-            // One that is done says nothing: the nodes hold it all, and are locked until it is cleared.
+            // One that is done says nothing: the nodes hold it all, and are locked until it is
+            // cleared.
             Ok(index) if index < ENTRIES => self.read_change(index),
             _ => Ok(None),
         }
@@ -167,8 +170,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().store(node.word(LOG), self.untied());
     }
 
-    /// Says that the node's flag "dirty" is of this session from now on: what an earlier one has left there may be durable, and means
-    /// nothing. For who holds the node's lock, and before the flag is set.
+    /// Says that the node's flag "dirty" is of this session from now on: what an earlier one has
+    /// left there may be durable, and means nothing. For who holds the node's lock, and before the
+    /// flag is set.
     pub(super) fn claim_flag(&self, node: &Node<'_, D, B>) {
         if !self.is_of_session(node.log_word()) {
             self.backend().store(node.word(LOG), self.untied());
@@ -195,8 +199,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         node.log_word() == self.session << SESSION_SHIFT | UNLINKED
     }
 
-    /// Refuses a locked node that a change has not left as it should, and any at all after a change has failed in the middle since the
-    /// pool is damaged: what it has not unlinked or not linked yet is reached by other nodes than those that name its entry.
+    /// Refuses a locked node that a change has not left as it should, and any at all after a change
+    /// has failed in the middle since the pool is damaged: what it has not unlinked or not linked
+    /// yet is reached by other nodes than those that name its entry.
     pub(super) fn check_settled(&self, node: &Node<'_, D, B>) -> Result<()> {
         self.check_no_change_failed()?;
         match node.log_word() {
@@ -206,8 +211,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Refuses a node that is linked, and says while nobody changes the tree that it is unlinked or being changed, or that it was
-    /// in an opening that is still to come.
+    /// Refuses a node that is linked, and says while nobody changes the tree that it is unlinked or
+    /// being changed, or that it was in an opening that is still to come.
     pub(super) fn check_at_rest(&self, node: &Node<'_, D, B>) -> Result<()> {
         let log_word = node.log_word();
         match (log_word >> SESSION_SHIFT).cmp(&self.session) {
@@ -217,8 +222,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Refuses to go on if a change has failed in the middle, which is completed by the next opening if at all. Who holds the lock of a
-    /// node that the change held learns of it.
+    /// Refuses to go on if a change has failed in the middle, which is completed by the next
+    /// opening if at all. Who holds the lock of a node that the change held learns of it.
     pub(super) fn check_no_change_failed(&self) -> Result<()> {
         match self.log.failed.load(Ordering::Relaxed) {
             0 => Ok(()),

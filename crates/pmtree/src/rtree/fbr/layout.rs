@@ -7,13 +7,14 @@
 //! word 3      level: 0 in leaves
 //! word 4..    the bitmap of the entries from 55 on
 //! ```
-//! An entry holds the lower and the upper corner, then a word of its own (the offset of the child, or the payload)
-//! and its mark, which is volatile. It never shares a line with another one. Volatile words mean nothing to who opens
-//! the pool later.
+//! An entry holds the lower and the upper corner, then a word of its own (the offset of the child,
+//! or the payload) and its mark, which is volatile. It never shares a line with another one.
+//! Volatile words mean nothing to who opens the pool later.
 //!
-//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap: the incarnation of the leaf, the session
-//! in which its bitmap was made from its entries, which is volatile, and the generations of its entries, a bit for each
-//! (see [`tags`](super::tags)). There the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
+//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap: the
+//! incarnation of the leaf, the session in which its bitmap was made from its entries, which is
+//! volatile, and the generations of its entries, a bit for each (see [`tags`](super::tags)). There
+//! the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
@@ -37,8 +38,8 @@ const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
 /// Names the layout of pools that hold such a tree.
 pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
 
-/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
-/// second line.
+/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with
+/// [`SHORT_MARKS`]. The root word has the second line.
 pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const LEAVES: u64 = 2 * WORD_LENGTH;
@@ -53,10 +54,11 @@ pub enum LeafForm {
     /// The bitmap of the leaf (Figure 1 of the thesis): an entry is made durable, then its bit.
     #[default]
     Bitmap,
-    /// The last word of the entry itself, which becomes durable with its line or not at all. Insertions take one flush and
-    /// one fence less. After an opening, searches read a leaf's every entry to learn which are valid, until an operation that
-    /// changes the leaf notes it: windows take about a third longer meanwhile. Only in two and three dimensions, where an
-    /// entry is one line.
+    /// The last word of the entry itself, which becomes durable with its line or not at all.
+    /// Insertions take one flush and one fence less. After an opening, searches read a leaf's every
+    /// entry to learn which are valid, until an operation that changes the leaf notes it: windows
+    /// take about a third longer meanwhile. Only in two and three dimensions, where an entry is one
+    /// line.
     SelfValidating,
 }
 
@@ -181,7 +183,8 @@ impl Metadata {
         Self { words, length }
     }
 
-    /// With the words that `word` gives; asks for the first one last, which says whether the others are durable.
+    /// With the words that `word` gives; asks for the first one last, which says whether the others
+    /// are durable.
     #[inline]
     pub(super) fn read(length: usize, mut word: impl FnMut(usize) -> u64) -> Self {
         let mut words = [0; WORDS_MAX];

@@ -1,14 +1,16 @@
-//! The split and merge log: what changes several words at once, committed by one (sections 3.4 and 3.5).
+//! The split and merge log: what changes several words at once, committed by one (sections 3.4 and
+//! 3.5).
 //!
-//! An entry is a line: state, the nodes that take part, and, where bitmaps are single words, up to two new ones; longer
-//! bitmaps follow in lines of their own. While an entry is committed, its bitmaps are those of the nodes that it
-//! changes, whatever is in these nodes; these name the entry in a volatile word, by which readers find it.
+//! An entry is a line: state, the nodes that take part, and, where bitmaps are single words, up to
+//! two new ones; longer bitmaps follow in lines of their own. While an entry is committed, its
+//! bitmaps are those of the nodes that it changes, whatever is in these nodes; these name the entry
+//! in a volatile word, by which readers find it.
 //!
 //! The stores of a line become durable in their order, so that
 //! - a committed entry is whole (its later lines were fenced before);
 //! - an entry without a commitment has changed nothing, and owns the new blocks that it names;
-//! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it still names of the
-//!   nodes that were unlinked.
+//! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it
+//!   still names of the nodes that were unlinked.
 
 use std::collections::VecDeque;
 
@@ -37,7 +39,8 @@ pub(super) const VERSION_SHIFT: u32 = 8;
 /// What an entry changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// `First` gives entries to `Second`, which is new; `NewFirst` is a new root if there is no parent.
+    /// `First` gives entries to `Second`, which is new; `NewFirst` is a new root if there is no
+    /// parent.
     Split,
     /// `First` takes in the entries of `Second`.
     Merge,
@@ -135,7 +138,8 @@ impl Change {
     }
 }
 
-/// Entries that are free. They are taken in turn, so that none is hidden behind one that is used all the time.
+/// Entries that are free. They are taken in turn, so that none is hidden behind one that is used
+/// all the time.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) free: Mutex<VecDeque<usize>>,

@@ -54,7 +54,8 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
     Ok(Some(Look { block, layout, has_short_marks: leaves & SHORT_MARKS != 0, is_changing }))
 }
 
-/// Checks that what a log entry says can be completed or undone, as far as the entry tells; whether it says something.
+/// Checks that what a log entry says can be completed or undone, as far as the entry tells; whether
+/// it says something.
 fn check_change<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,
@@ -102,8 +103,9 @@ fn is_required(change: &Change, role: Role) -> bool {
     }
 }
 
-/// Checks, in a tree with nothing to complete, the nodes from the root to one leaf: that they are blocks of their length, of
-/// levels that go down by one, and that the leaf has the form that the tree says.
+/// Checks, in a tree with nothing to complete, the nodes from the root to one leaf: that they are
+/// blocks of their length, of levels that go down by one, and that the leaf has the form that the
+/// tree says.
 pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
     let mut link = block + ROOT_WORD;
     let mut level = None;

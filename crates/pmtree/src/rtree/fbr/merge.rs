@@ -1,5 +1,5 @@
-//! What becomes of nodes with too few entries: they take some of a sibling's (redistribution), or become one
-//! with it, in place with a log (Figure 7) or as a new node (Figure 6).
+//! What becomes of nodes with too few entries: they take some of a sibling's (redistribution), or
+//! become one with it, in place with a log (Figure 7) or as a new node (Figure 6).
 
 use terrane_pmem::{Backend, Intent, Site};
 
@@ -28,8 +28,9 @@ struct Child<'a, 't, const D: usize, B: Backend> {
 type Siblings<'a, 't, const D: usize, B> = [&'a Child<'a, 't, D, B>; 2];
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Mends a node with fewer entries than it should have, by way of the sibling that it lies closest to. The locks
-    /// of it and its parent are held. Where there is no sibling, or no space to do it, the node stays as it is: a deletion needs none.
+    /// Mends a node with fewer entries than it should have, by way of the sibling that it lies
+    /// closest to. The locks of it and its parent are held. Where there is no sibling, or no space
+    /// to do it, the node stays as it is: a deletion needs none.
     pub(super) fn mend_underflow<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<()> {
         let metadata = self.locked_metadata(parent)?;
         let Some(own) = parent.slot_of(&metadata, node.offset) else {
@@ -88,8 +89,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.change(parent, Kind::Merge, [few, more], [takes, empty], released)
     }
 
-    /// Copies entries of the sibling to where the node has none, and makes the node's box contain them; the bitmap
-    /// with them. A crash before that counts leaves free entries and a larger box.
+    /// Copies entries of the sibling to where the node has none, and makes the node's box contain
+    /// them; the bitmap with them. A crash before that counts leaves free entries and a larger box.
     fn take_in(
         &self,
         parent: &Node<'_, D, B>,
@@ -112,8 +113,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             self.flush_entry(parent, own, BOUNDS);
         }
         if has_grown {
-            // Before the commitment: who passed the smaller box by, and then does not find at the sibling what goes
-            // here, reads the parent again.
+            // Before the commitment: who passed the smaller box by, and then does not find at the
+            // sibling what goes here, reads the parent again.
             self.bump(parent);
         }
         metadata

@@ -55,10 +55,12 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
 
     /// What the header says; while a log entry changes the node, that one counts.
     ///
-    /// If the sequence number has not changed, it is what the header said at one instant, but for what a log entry brings in: entries
-    /// are inserted at the first free place, so while none goes, a bit comes in a later word only when those before have all
-    /// theirs, and these are read later. Words from before and after a log entry's bitmap are told by the number of the parent, or
-    /// by the root word, which change before the entry goes; in a parent of copies by its own.
+    /// If the sequence number has not changed, it is what the header said at one instant, but for
+    /// what a log entry brings in: entries are inserted at the first free place, so while none
+    /// goes, a bit comes in a later word only when those before have all theirs, and these are read
+    /// later. Words from before and after a log entry's bitmap are told by the number of the
+    /// parent, or by the root word, which change before the entry goes; in a parent of copies by
+    /// its own.
     #[inline]
     pub(super) fn bitmap(&self) -> Metadata {
         Metadata::read(self.layout.words, |word| self.view.load(self.layout.bitmap_word(word)))

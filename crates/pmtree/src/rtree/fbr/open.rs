@@ -30,13 +30,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(Self::new(pool, layout, options, block))
     }
 
-    /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
+    /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not
+    /// depend on its size.
     ///
-    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
-    /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape
-    /// says, where that leaf is of another form, the root of a level that no tree reaches, where no tree's block is named although the pool
-    /// has blocks, and where the log cannot be completed or undone. So that this holds for damage that only recovery meets, in a node that a
-    /// crash has left half changed, recovery is rehearsed before.
+    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and
+    /// its file left as it is: where the tree's block, the nodes from the root to one leaf and
+    /// those that the log names are no blocks of the length that the shape says, where that leaf is
+    /// of another form, the root of a level that no tree reaches, where no tree's block is named
+    /// although the pool has blocks, and where the log cannot be completed or undone. So that this
+    /// holds for damage that only recovery meets, in a node that a crash has left half changed,
+    /// recovery is rehearsed before.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
@@ -76,8 +79,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Layout::new(fan_out, leaves).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
     }
 
-    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
-    /// Gives the offset of its block.
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the
+    /// pool's root word is. Gives the offset of its block.
     fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         let length = LOG_START + Log::length(layout);
         pool.check_block_length(length.max(layout.node_length()))?;
@@ -118,7 +121,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 /// Low bits of the marks in trees that do not say [`SHORT_MARKS`].
 const LONG_MARK_SHIFT: u32 = 40;
 
-/// The number of an opening whose marks are above those of [`LONG_MARK_SHIFT`] that a session and all before can have.
+/// The number of an opening whose marks are above those of [`LONG_MARK_SHIFT`] that a session and
+/// all before can have.
 fn openings_with_short_marks(session: u64) -> u64 {
     (session + 1) << (LONG_MARK_SHIFT - MARK_SHIFT)
 }

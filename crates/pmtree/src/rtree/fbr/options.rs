@@ -19,7 +19,8 @@ pub enum Rebalancing {
 /// How a tree is created or opened.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its own.
+    /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its
+    /// own.
     pub fan_out: usize,
     /// What says which entries of a leaf are valid. An existing tree keeps its own.
     pub leaves: LeafForm,
@@ -27,9 +28,9 @@ pub struct Options {
     pub rebalancing: Rebalancing,
     /// How the entries of a full node are divided; may be another one each time the tree is opened.
     pub split: Split,
-    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
-    /// entries. A node with fewer takes some of a sibling's, or becomes one with it. May be another one
-    /// each time the tree is opened.
+    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at
+    /// least two entries. A node with fewer takes some of a sibling's, or becomes one with it. May
+    /// be another one each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

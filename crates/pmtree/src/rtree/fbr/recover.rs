@@ -1,4 +1,5 @@
-//! What follows a commitment in the log, in the operation itself and after a crash, and what undoes the rest.
+//! What follows a commitment in the log, in the operation itself and after a crash, and what undoes
+//! the rest.
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Intent, Site, WORD_LENGTH};
@@ -49,11 +50,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Makes a change by way of a log entry, of nodes that are written and flushed; ends the intent that has acquired
-    /// the new ones. What unlinks nodes has reserved the other intent.
+    /// Makes a change by way of a log entry, of nodes that are written and flushed; ends the intent
+    /// that has acquired the new ones. What unlinks nodes has reserved the other intent.
     ///
-    /// What can fail does so before the commitment. If something does after it, the pool is damaged: the entry stays, so that
-    /// readers go on by it, and writers refuse all nodes until the next opening.
+    /// What can fail does so before the commitment. If something does after it, the pool is
+    /// damaged: the entry stays, so that readers go on by it, and writers refuse all nodes until
+    /// the next opening.
     pub(super) fn make(
         &self,
         entry: Entry<'_, D, B>,
@@ -64,7 +66,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ) -> Result<()> {
         let is_new = |role: &&Role| change.node(**role) != 0;
         let new = change.kind.acquired().iter().filter(is_new).map(|&role| self.lock_new(change.node(role)));
-        // Others come to them by the commitment, also before it is durable, and by the half of which the box is still to be told.
+        // Others come to them by the commitment, also before it is durable, and by the half of
+        // which the box is still to be told.
         let _locks = new.collect::<Result<SmallVec<[_; 2]>>>()?;
         entry.prepare(change);
         self.backend().fence(site);
@@ -79,8 +82,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         outcome
     }
 
-    /// Brings a committed change into the nodes; each step may have been done already. When it returns, what was flushed of
-    /// them is durable, or will be with the announcement of what the change releases, which comes before the entry goes.
+    /// Brings a committed change into the nodes; each step may have been done already. When it
+    /// returns, what was flushed of them is durable, or will be with the announcement of what the
+    /// change releases, which comes before the entry goes.
     fn complete(&self, change: &Change) -> Result<()> {
         for &role in change.kind.changed() {
             let node = self.node(change.node(role))?;
@@ -91,7 +95,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         match change.kind {
             Kind::Split if change.node(Role::Parent) == 0 => {
-                // The fence of the root word is that of the nodes: while the entry is committed, it says what they hold.
+                // The fence of the root word is that of the nodes: while the entry is committed, it
+                // says what they hold.
                 self.store_root(change.node(Role::NewFirst), ROOT);
             }
             Kind::Split => {
@@ -118,8 +123,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            // One of the nodes that have changed. For who has read words of its bitmap from before and after that, and finds the entry
-            // gone: no number above it tells.
+            // One of the nodes that have changed. For who has read words of its bitmap from before
+            // and after that, and finds the entry gone: no number above it tells.
             Kind::CopySplit | Kind::CopyMerge => self.bump(&self.node(change.node(Role::Parent))?),
         }
         Ok(())
@@ -147,11 +152,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Makes a child's box as small as what the child holds, in place, each coordinate inwards or not at all. Whether it was larger.
+    /// Makes a child's box as small as what the child holds, in place, each coordinate inwards or
+    /// not at all. Whether it was larger.
     ///
-    /// This is not flushed: a larger box is right too (F2), and whoever enlarges it later flushes its line. So it may only shrink, or
-    /// the next writer would rely on a box that is durable nowhere (F6). Boxes of what the child holds can reach beyond its own, after
-    /// a power loss that one of them survived; what lies in them does not.
+    /// This is not flushed: a larger box is right too (F2), and whoever enlarges it later flushes
+    /// its line. So it may only shrink, or the next writer would rely on a box that is durable
+    /// nowhere (F6). Boxes of what the child holds can reach beyond its own, after a power loss
+    /// that one of them survived; what lies in them does not.
     pub(super) fn shrink(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
         let Some(slot) = parent.slot_of(&self.locked_metadata(parent)?, child) else {
             return Err(self.damaged(parent.offset, format!("it does not link its child at {child}")));
@@ -162,20 +169,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let before = parent.rect(slot);
         let common = bounds.and_then(|bounds| before.intersection(&bounds)).filter(|common| *common != before);
         let Some(common) = common else { return Ok(false) };
-        // Before it: for who does not know what has moved out of the box, and for who looks twice for what is not there.
+        // Before it: for who does not know what has moved out of the box, and for who looks twice
+        // for what is not there.
         self.bump(parent);
         Ok(self.store_rect(parent, slot, &common))
     }
 
-    /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and the log entry.
+    /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and
+    /// the log entry.
     fn finish(&self, entry: &Entry<'_, D, B>, change: &Change, mut released: Intent<'_, B>) -> Result<()> {
         for &role in change.kind.released() {
             if change.node(role) != 0 {
                 released.release(change.node(role), entry.link(role))?;
             }
         }
-        // The entry goes before the nodes' ties to it, at once for all of them: readers that meet one node with it and
-        // another one without would read both again until both are without.
+        // The entry goes before the nodes' ties to it, at once for all of them: readers that meet
+        // one node with it and another one without would read both again until both are without.
         entry.clear();
         for role in Role::ALL.into_iter().filter(|&role| change.node(role) != 0) {
             let node = self.node(change.node(role))?;

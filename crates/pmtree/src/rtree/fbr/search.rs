@@ -1,30 +1,37 @@
 //! Search without locks (Algorithm 3), made exact.
 //!
-//! What is promised of [`SearchMode::Validated`]: each leaf is read as it was at one instant; an entry that was there
-//! during the whole search is found exactly once; one that was not there at any time of it is not found; what is
-//! found stays found after a crash. It is not promised that leaves are seen at the same instant: of two entries
-//! inserted one after the other, the second one alone may be found. Exact look-ups are linearizable: that there is no such
-//! entry is said only if there was none at one instant ([`FbrTree::find`]).
+//! What is promised of [`SearchMode::Validated`]: each leaf is read as it was at one instant; an
+//! entry that was there during the whole search is found exactly once; one that was not there at
+//! any time of it is not found; what is found stays found after a crash. It is not promised that
+//! leaves are seen at the same instant: of two entries inserted one after the other, the second one
+//! alone may be found. Exact look-ups are linearizable: that there is no such entry is said only if
+//! there was none at one instant ([`FbrTree::find`]).
 //!
-//! How: a node is read between two looks at its sequence number, at its log word and at the log entry that changes it, and again if
-//! one of them differs. What is below a node counts if that node has not changed when all its children have been read, and if
-//! no two of them were read on different sides of a commitment that ties them: else it is thrown away, and the node is read
-//! again. Writers change the sequence number of the parent after they have linked, unlinked or moved something below it, and
-//! before the log entry goes, whether a box has changed or not; so who reads one child before such a change and another one after it
-//! meets the committed log entry at the second one (`Siblings::note`), or finds another number. What becomes later of a log entry that was met at a
-//! child needs no look: while it is committed it says the same of both children, and when it goes, the number has
-//! changed. They change the number before the log entry counts, too, where a box has grown for what moves; so who passed
-//! the smaller box by reads the parent again. And they change it before a box shrinks whose entries another node has now;
-//! so who finds the smaller box and does not know that node reads the parent again. The
-//! root word has no number: it can name a node, another one and the first one again, when a root is split and what became of it is merged.
-//! So the root's own number is looked at once more, after the word; what comes to it from another node changes it. A bitmap that may not be
-//! durable is made durable before what it says is used. Nodes that are unlinked stay as they are while a reader is on its way.
+//! How: a node is read between two looks at its sequence number, at its log word and at the log
+//! entry that changes it, and again if one of them differs. What is below a node counts if that
+//! node has not changed when all its children have been read, and if no two of them were read on
+//! different sides of a commitment that ties them: else it is thrown away, and the node is read
+//! again. Writers change the sequence number of the parent after they have linked, unlinked or
+//! moved something below it, and before the log entry goes, whether a box has changed or not; so
+//! who reads one child before such a change and another one after it meets the committed log entry
+//! at the second one (`Siblings::note`), or finds another number. What becomes later of a log entry
+//! that was met at a child needs no look: while it is committed it says the same of both children,
+//! and when it goes, the number has changed. They change the number before the log entry counts,
+//! too, where a box has grown for what moves; so who passed the smaller box by reads the parent
+//! again. And they change it before a box shrinks whose entries another node has now; so who finds
+//! the smaller box and does not know that node reads the parent again. The root word has no number:
+//! it can name a node, another one and the first one again, when a root is split and what became of
+//! it is merged. So the root's own number is looked at once more, after the word; what comes to it
+//! from another node changes it. A bitmap that may not be durable is made durable before what it
+//! says is used. Nodes that are unlinked stay as they are while a reader is on its way.
 //!
-//! Writers that change a node more often than a search can read what is below it would keep the search from ending, and what is retired
-//! meanwhile from being used anew. So where a node was read [`ROUNDS_MAX`] times in vain, the search begins anew with shared locks, which
-//! keep the same promise: what is below a locked node stays, but for what comes to leaves and goes from them, and an operation holds a
-//! node's lock until what it does there is durable. A look-up of one entry has to know the numbers of what it reads, and goes on without locks but
-//! for that of the root, which insertions wait for. Then only deletions can overtake it, and each one leaves less to delete.
+//! Writers that change a node more often than a search can read what is below it would keep the
+//! search from ending, and what is retired meanwhile from being used anew. So where a node was read
+//! [`ROUNDS_MAX`] times in vain, the search begins anew with shared locks, which keep the same
+//! promise: what is below a locked node stays, but for what comes to leaves and goes from them, and
+//! an operation holds a node's lock until what it does there is durable. A look-up of one entry has
+//! to know the numbers of what it reads, and goes on without locks but for that of the root, which
+//! insertions wait for. Then only deletions can overtake it, and each one leaves less to delete.
 
 mod nearest;
 
@@ -39,7 +46,8 @@ use crate::blocks;
 use crate::rtree::search::{Children, Exact, Extent, Path, Sought, Target, Window};
 use crate::{Rect, Result};
 
-/// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they are.
+/// Bytes of a node that are asked for while its parent is read; the CPU goes on by itself once they
+/// are.
 const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
 /// Times that a search reads a node, and what is below it, in vain before it takes locks.
@@ -50,12 +58,14 @@ const PERSIST: Site = Site::new("fbr.search.persist");
 /// How a search is kept apart from writers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SearchMode {
-    /// Without locks; what was read is checked to have been there (serializable mode of the thesis, with the promise
-    /// above). Only a search that writers have overtaken again and again takes shared locks at last, so that it ends.
+    /// Without locks; what was read is checked to have been there (serializable mode of the thesis,
+    /// with the promise above). Only a search that writers have overtaken again and again takes
+    /// shared locks at last, so that it ends.
     #[default]
     Validated,
-    /// Without locks and checks: may miss or repeat what moves meanwhile, find what a crash then takes away, and give the box of
-    /// one entry with the payload of another that took its place while it was read.
+    /// Without locks and checks: may miss or repeat what moves meanwhile, find what a crash then
+    /// takes away, and give the box of one entry with the payload of another that took its place
+    /// while it was read.
     ReadUncommitted,
     /// With shared locks on the nodes from the root down: what the other modes are compared with.
     SharedLock,
@@ -81,7 +91,8 @@ impl<const D: usize, B: Backend> Reading<'_, D, B> {
     }
 }
 
-/// Something that was read has changed: what lies below the node where this is caught is read again.
+/// Something that was read has changed: what lies below the node where this is caught is read
+/// again.
 struct Changed;
 
 /// It has changed so often that the search has to begin anew with locks.
@@ -142,8 +153,9 @@ struct Siblings {
 }
 
 impl Siblings {
-    /// Takes note of a log entry that changes a child of a node, or of the root word. The child is the last
-    /// one that was begun. Fails if what was read of the children before does not go with it.
+    /// Takes note of a log entry that changes a child of a node, or of the root word. The child is
+    /// the last one that was begun. Fails if what was read of the children before does not go with
+    /// it.
     fn note<const D: usize, B: Backend>(
         &mut self,
         parent: Option<&Reading<'_, D, B>>,
@@ -168,7 +180,8 @@ impl Siblings {
 impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Calls `visit` with each entry that overlaps a window, borders included, in no order.
     ///
-    /// They are gathered before the first call, which so may use the tree; 8 bytes and the box for each.
+    /// They are gathered before the first call, which so may use the tree; 8 bytes and the box for
+    /// each.
     pub fn window(&self, window: &Rect<D>, mode: SearchMode, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
         let mut target = Window::new(window);
         self.search(&mut target, mode)?;
@@ -176,19 +189,22 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Whether there is an entry with exactly this box and payload, as [`FbrTree::delete`] compares them.
+    /// Whether there is an entry with exactly this box and payload, as [`FbrTree::delete`] compares
+    /// them.
     pub fn contains(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         Ok(self.find(rect, payload)?.is_some())
     }
 
     /// The nodes on the way to an entry with exactly this box and payload.
     ///
-    /// Leaves are not read at one instant: of two such entries, one may come into a leaf that was read before, and then the
-    /// other one go from a leaf that is read after. So what was not found is sought once more, until the same nodes
-    /// were read twice with the same numbers. Between the two times there was no such entry: none in a leaf that was read, as
-    /// the number changes before a deletion clears a bit, and what came and stayed is found the second time; and none elsewhere, as
-    /// a box has grown before an entry counts, and the parent's number changes before it shrinks. Each new attempt means that
-    /// another operation has come further; where that happens too often, insertions wait.
+    /// Leaves are not read at one instant: of two such entries, one may come into a leaf that was
+    /// read before, and then the other one go from a leaf that is read after. So what was not found
+    /// is sought once more, until the same nodes were read twice with the same numbers. Between the
+    /// two times there was no such entry: none in a leaf that was read, as the number changes
+    /// before a deletion clears a bit, and what came and stayed is found the second time; and none
+    /// elsewhere, as a box has grown before an entry counts, and the parent's number changes before
+    /// it shrinks. Each new attempt means that another operation has come further; where that
+    /// happens too often, insertions wait.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Path>> {
         let _pinned = self.pool.pin();
         let (mut lock, mut rounds, mut before) = (None, 0, None);
@@ -243,7 +259,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if let Err(Vain::Overtaken) = outcome {
                 return Ok(Err(Overtaken));
             }
-            // In this order: what came to the root since it was read did so before it was the root again.
+            // In this order: what came to the root since it was read did so before it was the root
+            // again.
             let is_root = self.backend().load(self.root_word()) == root.offset;
             if outcome.is_ok() && is_root && root.numbers() == numbers {
                 return Ok(Ok(()));
@@ -258,8 +275,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// Reads what is below some children of a node; of the root word, if none is given.
     ///
-    /// While the node has not changed, no node is below two of its children, or below one at two times: none moves but by a change
-    /// of its parent's parent, and none that was unlinked is used anew, since the search is pinned.
+    /// While the node has not changed, no node is below two of its children, or below one at two
+    /// times: none moves but by a change of its parent's parent, and none that was unlinked is used
+    /// anew, since the search is pinned.
     fn search_children(
         &self,
         siblings: &mut Siblings,
@@ -422,7 +440,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(outcome)
     }
 
-    /// The root, locked for who reads it: while it is, another node does not become the root, and no insertion begins.
+    /// The root, locked for who reads it: while it is, another node does not become the root, and
+    /// no insertion begins.
     fn lock_root_shared(&self) -> Result<(Node<'_, D, B>, impl Sized + use<'_, D, B>)> {
         let _root_lock = self.locks.root.read();
         let root = self.root()?;
@@ -430,9 +449,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok((root, lock))
     }
 
-    /// Reads a node and what is below it as it comes. With the lock of the node held, and then of each one below while it
-    /// is read, writers wait before they change what is below it. Fails where so many nodes are read that the tree has changed meanwhile,
-    /// or is damaged: which of both, a search that validates what it reads will tell.
+    /// Reads a node and what is below it as it comes. With the lock of the node held, and then of
+    /// each one below while it is read, writers wait before they change what is below it. Fails
+    /// where so many nodes are read that the tree has changed meanwhile, or is damaged: which of
+    /// both, a search that validates what it reads will tell.
     fn search_unvalidated(
         &self,
         node: &Node<'_, D, B>,

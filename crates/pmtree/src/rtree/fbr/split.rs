@@ -20,8 +20,8 @@ const ROOT_NODE: Site = Site::new("fbr.split.root.node");
 const ROOT_LINK: Site = Site::new("fbr.split.root.link");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Splits a node; the locks of it and of its parent, or of the root word, are held. The parent has entries free.
-    /// Gives the two halves.
+    /// Splits a node; the locks of it and of its parent, or of the root word, are held. The parent
+    /// has entries free. Gives the two halves.
     pub(super) fn split(&self, parent: Option<&Node<'_, D, B>>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         match (self.rebalancing, parent) {
             (Rebalancing::CopyOnWrite, Some(parent))
@@ -46,8 +46,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         halves
     }
 
-    /// After a crash before the commitment nothing has changed; the new blocks are named by an intent, then by the log.
-    /// After it, recovery completes the split.
+    /// After a crash before the commitment nothing has changed; the new blocks are named by an
+    /// intent, then by the log. After it, recovery completes the split.
     fn split_in_place(&self, parent: Option<&Node<'_, D, B>>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         let [stays, goes] = self.divide(node, &self.locked_metadata(node)?);
         let entry = self.take_log_entry();
@@ -102,7 +102,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
     }
 
-    /// The root word is exchanged, which needs no log: it links the new root, and that one the copies.
+    /// The root word is exchanged, which needs no log: it links the new root, and that one the
+    /// copies.
     fn split_root_by_copies(&self, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         let halves = self.divide(node, &self.locked_metadata(node)?);
         let mut acquired = self.pool.intent();

@@ -1,17 +1,20 @@
 //! Leaves whose entries validate themselves, so that an insertion takes one flush and one fence.
 //!
-//! The last word of such an entry is its tag: the incarnation of the leaf, a number that no other node has had or will have, and a
-//! generation in the highest bit. An entry is valid if its tag has the incarnation of the leaf and the generation that the header
-//! holds for its place. Stores to a line become durable in their order, so an entry with a valid tag is whole (F1).
+//! The last word of such an entry is its tag: the incarnation of the leaf, a number that no other
+//! node has had or will have, and a generation in the highest bit. An entry is valid if its tag has
+//! the incarnation of the leaf and the generation that the header holds for its place. Stores to a
+//! line become durable in their order, so an entry with a valid tag is whole (F1).
 //! - An insertion stores the entry with the tag that is valid there, and makes its line durable.
-//! - A deletion changes the generation of the place, and makes the header durable. The tag that stays there counts no
-//!   more; the one that the next insertion stores does.
-//! - A committed log entry says by its bitmaps which entries are valid. Brought into a leaf, generations
-//!   become those of the tags that shall count, and the opposite of those that shall not.
+//! - A deletion changes the generation of the place, and makes the header durable. The tag that
+//!   stays there counts no more; the one that the next insertion stores does.
+//! - A committed log entry says by its bitmaps which entries are valid. Brought into a leaf,
+//!   generations become those of the tags that shall count, and the opposite of those that shall
+//!   not.
 //!
-//! The bitmap is volatile, and says what is durably valid: a bit comes and goes after what it stands for is durable, so searches
-//! need no link-and-persist. In leaves that no writer has met since the opening, the tags count, which are durable since
-//! then; the first writer adopts the leaf: it makes the bitmap from the tags.
+//! The bitmap is volatile, and says what is durably valid: a bit comes and goes after what it
+//! stands for is durable, so searches need no link-and-persist. In leaves that no writer has met
+//! since the opening, the tags count, which are durable since then; the first writer adopts the
+//! leaf: it makes the bitmap from the tags.
 
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
@@ -56,8 +59,9 @@ pub(super) fn write_header<const D: usize>(
     (0..layout.words).for_each(|number| backend.store(word(layout.generation_word(number)), 0));
 }
 
-/// Whether a leaf looks like one of the tree's form: those whose entries validate themselves have an incarnation, which is
-/// never 0, and of the others no entry has the tag of one: all their marks are 0.
+/// Whether a leaf looks like one of the tree's form: those whose entries validate themselves have
+/// an incarnation, which is never 0, and of the others no entry has the tag of one: all their marks
+/// are 0.
 pub(super) fn has_form<const D: usize, B: Backend>(layout: &Layout<D>, leaf: &Node<'_, D, B>) -> bool {
     let incarnation = leaf.header_word(layout.incarnation());
     match layout.leaves {
@@ -84,7 +88,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.has_tags(node.level()) && node.header_word(self.layout.adopted()) != self.session
     }
 
-    /// What a node holds, for who has no lock on it; to be believed if its sequence number has not changed.
+    /// What a node holds, for who has no lock on it; to be believed if its sequence number has not
+    /// changed.
     #[inline]
     pub(super) fn metadata(&self, node: &Node<'_, D, B>) -> Metadata {
         if self.is_to_be_adopted(node) { self.by_tags(node) } else { node.bitmap() }
@@ -125,7 +130,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().store(leaf.word(self.layout.adopted()), self.session);
     }
 
-    /// The mark of an entry that is written to a free place and does not count yet: its bit comes later.
+    /// The mark of an entry that is written to a free place and does not count yet: its bit comes
+    /// later.
     pub(super) fn uncounted_mark(&self, node: &Node<'_, D, B>, slot: usize) -> u64 {
         if !self.has_tags(node.level()) {
             return 0;
@@ -133,8 +139,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         tag(self.incarnation(node), !self.generations(node).holds(slot))
     }
 
-    /// Inserts into a free place of a leaf. The entry counts when its line is durable, so boxes that have grown for it are
-    /// made durable before (F2).
+    /// Inserts into a free place of a leaf. The entry counts when its line is durable, so boxes
+    /// that have grown for it are made durable before (F2).
     pub(super) fn insert_tagged(
         &self,
         leaf: &Node<'_, D, B>,
@@ -171,8 +177,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Brings the bitmap of a committed log entry into a node; what is stored of it in the header is not flushed yet. It may have been
-    /// brought already.
+    /// Brings the bitmap of a committed log entry into a node; what is stored of it in the header
+    /// is not flushed yet. It may have been brought already.
     pub(super) fn bring_in(&self, node: &Node<'_, D, B>, bitmap: &Metadata) -> Result<()> {
         if !self.has_tags(node.level()) {
             self.store_metadata(node, bitmap);

@@ -1,4 +1,5 @@
-//! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
+//! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes
+//! grow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ fn entry(number: u64) -> Entry {
     (Rect::point([(number * 37 % 101) as f64, (number * 53 % 97) as f64]).unwrap(), number)
 }
 
-/// New nodes that are reached by a commitment: by the log, if what it says is not done, or by the root word, if that is another than
-/// before and not durable yet.
+/// New nodes that are reached by a commitment: by the log, if what it says is not done, or by the
+/// root word, if that is another than before and not durable yet.
 fn new_nodes(tree: &Tree, root_before: u64, is_root_durable: bool) -> Vec<u64> {
     let mut new = Vec::new();
     for (change, engagement) in (0..ENTRIES).filter_map(|index| tree.read_change(index).unwrap()) {
@@ -47,7 +48,8 @@ fn new_nodes(tree: &Tree, root_before: u64, is_root_durable: bool) -> Vec<u64> {
     new
 }
 
-/// Stops an operation at each of its changes; how many new nodes were reached there, all of them locked.
+/// Stops an operation at each of its changes; how many new nodes were reached there, all of them
+/// locked.
 fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send + Copy + 'static) -> usize {
     let open = || Arc::new(Tree::open(&*image.storage(), "tree", options).unwrap());
     let changes_to = |at: At| {
@@ -82,8 +84,9 @@ fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send 
     reached
 }
 
-/// Invariant F7. Who came to a new node by a commitment that is not durable, and changed what is below it, would change what a power
-/// loss puts below another node; and the box of a new half would be told while it changes.
+/// Invariant F7. Who came to a new node by a commitment that is not durable, and changed what is
+/// below it, would change what a power loss puts below another node; and the box of a new half
+/// would be told while it changes.
 #[test]
 fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
     let forms = [LeafForm::Bitmap, LeafForm::SelfValidating];
@@ -130,7 +133,8 @@ fn new_inner_half(tree: &Tree) -> Option<u64> {
     halves.into_iter().find(|&half| tree.node(half).unwrap().level() > 0)
 }
 
-/// An entry below a node of leaves, without which its leaf has too few and a sibling entries to give.
+/// An entry below a node of leaves, without which its leaf has too few and a sibling entries to
+/// give.
 fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     let node = tree.node(node).unwrap();
     let children: Vec<_> = node.bitmap().slots().map(|slot| tree.node(node.target(slot)).unwrap()).collect();
@@ -140,8 +144,9 @@ fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     Some((few.rect(slot), few.target(slot)))
 }
 
-/// The box of a new half is told while its lock is held. A deletion that moved entries between its children meanwhile would make one
-/// child's box larger after it was read, and the other one's smaller before.
+/// The box of a new half is told while its lock is held. A deletion that moved entries between its
+/// children meanwhile would make one child's box larger after it was read, and the other one's
+/// smaller before.
 #[test]
 fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
     const COMMIT: At = At::Fence("fbr.log.commit");
@@ -169,7 +174,8 @@ fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
         insertion.go_on(At::Load, load);
         let mut running = vec![insertion];
         let mut deleted = None;
-        // Where the half is locked, the deletion has to wait; else it goes on up to where it needs the parent.
+        // Where the half is locked, the deletion has to wait; else it goes on up to where it needs
+        // the parent.
         if new_inner_half(&tree) == Some(half) && tree.locks.of(half).try_write().is_some() {
             let deleting = tree.clone();
             running.push(Stopped::start(CLEAR, 0, move || assert!(deleting.delete(&rect, payload).unwrap())));
@@ -210,8 +216,8 @@ fn assert_has_failed(outcome: Result<()>) {
     assert!(reason.contains("has failed in the middle"), "{reason}");
 }
 
-/// What is wrong shows when the commitment is brought into the node, which is the root or a child of it. Readers go on by the log,
-/// which says all that was there.
+/// What is wrong shows when the commitment is brought into the node, which is the root or a child
+/// of it. Readers go on by the log, which says all that was there.
 #[test]
 fn writers_refuse_everything_that_a_change_has_left_in_the_middle() {
     const FEW: u64 = 4;
@@ -263,7 +269,8 @@ fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
     }
 }
 
-/// A node that was copied does not say so until the end, and is not among those that name the entry.
+/// A node that was copied does not say so until the end, and is not among those that name the
+/// entry.
 #[test]
 fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
     for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
@@ -335,8 +342,8 @@ fn targets_of_free_slots(tree: &Tree) -> BTreeMap<(u64, usize), u64> {
     targets
 }
 
-/// A search that has read the node before, when one of these was no free slot, would go where its block serves another purpose by then:
-/// nobody has retired it.
+/// A search that has read the node before, when one of these was no free slot, would go where its
+/// block serves another purpose by then: nobody has retired it.
 #[test]
 fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
     let mut refused = 0;
@@ -362,7 +369,8 @@ fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
     assert!(refused > 100, "{refused} were refused");
 }
 
-/// Of insertions that split nothing: each of them takes a flush for each box that grows and `least` more, and so many fences.
+/// Of insertions that split nothing: each of them takes a flush for each box that grows and `least`
+/// more, and so many fences.
 fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
     let options = Options { fan_out: 8, ..options(rebalancing, leaves) };
     let storage = Controller::new().storage();
@@ -399,8 +407,8 @@ fn an_insertion_takes_exactly_one_more_flush_for_each_box_that_grows() {
     }
 }
 
-/// Deletes an entry and inserts it again, by which numbers of its leaf and of nodes above it change, again and again while a search is on
-/// its way: until that has taken locks.
+/// Deletes an entry and inserts it again, by which numbers of its leaf and of nodes above it
+/// change, again and again while a search is on its way: until that has taken locks.
 fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     let root = tree.root().unwrap().offset;
     if tree.locks.root.try_write().is_none() || tree.locks.of(root).try_write().is_none() {
@@ -412,7 +420,8 @@ fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     go_on_to(At::Load, 7, move || overtake(tree, (rect, payload), times));
 }
 
-/// Runs a search that a writer overtakes from a load on, until it takes locks or ends; what it gives, and how often that happened.
+/// Runs a search that a writer overtakes from a load on, until it takes locks or ends; what it
+/// gives, and how often that happened.
 fn overtaken<T>(tree: &Arc<Tree>, moved: Entry, from: usize, search: impl FnOnce(&Tree) -> T) -> (T, u64) {
     let times = Arc::new(AtomicU64::new(0));
     let (of_writer, overtaking) = (tree.clone(), times.clone());
@@ -442,7 +451,8 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
             let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options).unwrap());
             let far = (Rect::point([1e6; 2]).unwrap(), COUNT);
             (0..COUNT).map(entry).chain([far]).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
-            // One that changes the root, one among the others; from the beginning on, and when some are found already.
+            // One that changes the root, one among the others; from the beginning on, and when some
+            // are found already.
             for (moved, from) in [(far, 7), (far, 900), (entry(50), 7), (entry(50), 300), (entry(50), 900)] {
                 let (mut found, times) = overtaken(&tree, moved, from, window);
                 assert!(times > 0, "{options:?}");
@@ -463,7 +473,8 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
     }
 }
 
-/// So many entries at one place that a look-up of one reads most leaves, while others go and come there or elsewhere.
+/// So many entries at one place that a look-up of one reads most leaves, while others go and come
+/// there or elsewhere.
 #[test]
 fn a_look_up_that_writers_overtake_again_and_again_ends() {
     const COUNT: u64 = 60;

@@ -14,9 +14,10 @@ use crate::{Error, Split, blocks};
 
 /// A tree of boxes in `D` dimensions, 2 to 4, each with a payload of 8 bytes, in a pool of its own.
 ///
-/// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact look-ups are durably
-/// linearizable: each is done when its call returns, whatever crash follows, and what one of them has seen stays.
-/// Any number of threads share a tree. Dropping it without [`FbrTree::close`] is as if the process had been killed.
+/// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact
+/// look-ups are durably linearizable: each is done when its call returns, whatever crash follows,
+/// and what one of them has seen stays. Any number of threads share a tree. Dropping it without
+/// [`FbrTree::close`] is as if the process had been killed.
 ///
 /// Other dimensions do not compile:
 /// ```no_run
@@ -52,8 +53,9 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     pub(super) locks: Locks,
     pub(super) log: Log,
     pub(super) marks: AtomicU64,
-    /// Whether deletions may have left nodes with fewer entries than they should have, for lack of space or of a sibling, or since others
-    /// have changed the way to them: it is not known of those of an earlier use of the pool.
+    /// Whether deletions may have left nodes with fewer entries than they should have, for lack of
+    /// space or of a sibling, or since others have changed the way to them: it is not known of
+    /// those of an earlier use of the pool.
     pub(super) may_be_underfull: AtomicBool,
     /// Held by who mends these; taken before any node's lock.
     pub(super) mending: Mutex<()>,
@@ -101,20 +103,23 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// A mark that no other operation has, in this use of the pool or another one.
     pub(super) fn new_mark(&self) -> u64 {
         let number = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
-        // The marks run on into those of the next opening, which is made a later one while there are many left.
+        // The marks run on into those of the next opening, which is made a later one while there
+        // are many left.
         if number % (1 << MARK_SHIFT) == 1 << (MARK_SHIFT - 1) {
             self.pool.skip_openings(self.session + (number >> MARK_SHIFT) + 1);
         }
         marks_before(self.session) + number
     }
 
-    /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as durable as it ever will be.
+    /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as
+    /// durable as it ever will be.
     pub(super) fn is_of_now(&self, mark: u64) -> bool {
         mark >> MARK_SHIFT >= self.session
     }
 }
 
-/// Low bits of a mark, which number those of a session; the session lies above, in so few bits that the highest is free.
+/// Low bits of a mark, which number those of a session; the session lies above, in so few bits that
+/// the highest is free.
 pub(super) const MARK_SHIFT: u32 = 32;
 
 /// A number right before the marks of a session, which none of them is.

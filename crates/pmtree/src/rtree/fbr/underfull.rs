@@ -1,7 +1,9 @@
-//! Who finds no space takes what is retired and kept by nobody, and mends what deletions had no space to mend.
+//! Who finds no space takes what is retired and kept by nobody, and mends what deletions had no
+//! space to mend.
 //!
-//! A merge takes a slot of the pool, and on a full disk there may be none while readers keep them all. The deletion is durable without
-//! it; but the block of a leaf that is empty then is no other's, also after the pool was opened again.
+//! A merge takes a slot of the pool, and on a full disk there may be none while readers keep them
+//! all. The deletion is durable without it; but the block of a leaf that is empty then is no
+//! other's, also after the pool was opened again.
 
 use std::collections::HashSet;
 
@@ -37,7 +39,8 @@ struct Walk {
     tried: HashSet<u64>,
     /// Others, each with the nodes above it from the root down.
     paths: Vec<Path>,
-    /// The slots from the root down to the last of them. What has changed before it is for another walk.
+    /// The slots from the root down to the last of them. What has changed before it is for another
+    /// walk.
     place: Vec<usize>,
     visited: usize,
     mended: usize,
@@ -58,9 +61,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.may_be_underfull.store(true, Ordering::Release);
     }
 
-    /// Tries something that has failed for lack of space again: when what is retired and kept by nobody is free, after a few nodes that
-    /// have too few entries were mended, and after more of them, until it succeeds, or none are left that can be mended, or
-    /// readers keep what is released. One thread is at it at a time; others wait for what comes of it.
+    /// Tries something that has failed for lack of space again: when what is retired and kept by
+    /// nobody is free, after a few nodes that have too few entries were mended, and after more of
+    /// them, until it succeeds, or none are left that can be mended, or readers keep what is
+    /// released. One thread is at it at a time; others wait for what comes of it.
     pub(super) fn find_space_for(&self, attempt: impl Fn() -> Result<()>) -> Result<()> {
         let _mending = self.mending.lock();
         let mut walk = Walk::default();
@@ -86,8 +90,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 } else if round.found == MENDED_AT_ONCE {
                     continue;
                 } else {
-                    // Some may have too few entries yet, as they were joined with others that had few, or as the nodes above
-                    // them were gone.
+                    // Some may have too few entries yet, as they were joined with others that had
+                    // few, or as the nodes above them were gone.
                     walks_left = if walk.mended > 0 { walks_left - 1 } else { 0 };
                     walk = Walk::default();
                     continue;
@@ -106,8 +110,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space, and whether something was free by then. What
-    /// it has split before it failed may have left blocks.
+    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space, and
+    /// whether something was free by then. What it has split before it failed may have left blocks.
     fn attempt_with_what_is_free(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<(Error, bool)>> {
         let mut has_reclaimed = self.pool.reclaim()? > 0;
         let mut attempts_left = ATTEMPTS;
@@ -124,7 +128,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Goes on with a walk, and tries to mend the next nodes; fewer than [`MENDED_AT_ONCE`] at its end.
+    /// Goes on with a walk, and tries to mend the next nodes; fewer than [`MENDED_AT_ONCE`] at its
+    /// end.
     fn mend_some(&self, walk: &mut Walk) -> Result<Round> {
         let _pinned = self.pool.pin();
         self.lower_root()?;
@@ -157,8 +162,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Collects nodes behind the slots that lead to a place. What has changed when it is met is left to the next time; so is what is linked
-    /// so often that the tree is damaged.
+    /// Collects nodes behind the slots that lead to a place. What has changed when it is met is
+    /// left to the next time; so is what is linked so often that the tree is damaged.
     fn visit_underfull(
         &self,
         node: &Node<'_, D, B>,

@@ -11,8 +11,9 @@ use crate::blocks;
 use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free, and blocks of the
-    /// pool acquired exactly if they belong to the tree, and as long as its nodes.
+    /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free,
+    /// and blocks of the pool acquired exactly if they belong to the tree, and as long as its
+    /// nodes.
     pub(super) fn check_all(&mut self) -> Result<Census> {
         let (image_blocks, is_free) = self.log_blocks();
         if !is_free {

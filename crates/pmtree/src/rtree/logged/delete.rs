@@ -1,5 +1,5 @@
-//! Deletion: the leaf and the boxes above it change at once; then nodes with too few entries are mended, from the leaf
-//! upwards.
+//! Deletion: the leaf and the boxes above it change at once; then nodes with too few entries are
+//! mended, from the leaf upwards.
 
 use terrane_pmem::Backend;
 
@@ -10,8 +10,9 @@ use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// After a crash the entry is there or not, and boxes are as small as they were or are going to be. Between the changes,
-    /// nodes may have too few entries, which is harmless; where there is no space to mend them, they stay so.
+    /// After a crash the entry is there or not, and boxes are as small as they were or are going to
+    /// be. Between the changes, nodes may have too few entries, which is harmless; where there is
+    /// no space to mend them, they stay so.
     pub(super) fn delete_logged(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _lock = self.lock.write();
         let Some(path) = self.find(rect, payload)? else { return Ok(false) };
@@ -40,8 +41,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.commit(change)
     }
 
-    /// Lets a node with too few entries take some of its closest sibling's, or all of them. The path ends with its
-    /// parent.
+    /// Lets a node with too few entries take some of its closest sibling's, or all of them. The
+    /// path ends with its parent.
     fn mend_underflow(&self, path: &[u64], node: u64) -> Result<()> {
         let Some((&parent, above)) = path.split_last() else { return Ok(()) };
         let mut parent = self.image(parent)?;

@@ -1,4 +1,5 @@
-//! Insertion: full nodes are split on the way down, then the leaf and the boxes above it change at once.
+//! Insertion: full nodes are split on the way down, then the leaf and the boxes above it change at
+//! once.
 
 use terrane_pmem::Backend;
 
@@ -9,7 +10,8 @@ use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// After a crash each split is there or not, and so is the entry with all boxes that it changes.
+    /// After a crash each split is there or not, and so is the entry with all boxes that it
+    /// changes.
     pub(super) fn insert_logged(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _lock = self.lock.write();
         let (above, leaf) = self.choose_leaf(rect)?;
@@ -21,7 +23,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.commit(change)
     }
 
-    /// The nodes above the leaf that an entry goes to, from the root, and the leaf; all of them have room.
+    /// The nodes above the leaf that an entry goes to, from the root, and the leaf; all of them
+    /// have room.
     fn choose_leaf(&self, rect: &Rect<D>) -> Result<(Vec<u64>, u64)> {
         let mut node = self.root()?;
         if self.is_full(&node) {
@@ -86,11 +89,11 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(halves.map(|(_, node)| node))
     }
 
-    /// Makes the boxes of the node whose image came last, and of those above it, the smallest ones again, as far as something changes
-    /// (AdjustTree of Guttman 1984).
+    /// Makes the boxes of the node whose image came last, and of those above it, the smallest ones
+    /// again, as far as something changes (AdjustTree of Guttman 1984).
     ///
-    /// From what the nodes hold, not from what came: the box of a leaf that was empty is not one around entries, so it may
-    /// shrink where one comes.
+    /// From what the nodes hold, not from what came: the box of a leaf that was empty is not one
+    /// around entries, so it may shrink where one comes.
     pub(super) fn adjust_boxes(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
         for &node in above.iter().rev() {
             let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
@@ -98,7 +101,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let Some(slot) = parent.slot_of(child.offset) else {
                 return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
             };
-            // A leaf that was left with one entry (L7) is empty after its deletion, and keeps its box.
+            // A leaf that was left with one entry (L7) is empty after its deletion, and keeps its
+            // box.
             let changed = child.bounds().filter(|bounds| parent.rect(slot) != *bounds);
             let Some(bounds) = changed else { return Ok(()) };
             let mut image = self.image(node)?;

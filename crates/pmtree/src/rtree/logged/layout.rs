@@ -8,8 +8,8 @@ use crate::rtree::rect::check_dimensions;
 /// Names the layout of pools that hold such a tree.
 pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"LOGRTRE1");
 
-/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the second line, then
-/// follows the log.
+/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the
+/// second line, then follows the log.
 pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const ROOT_WORD: u64 = LINE_LENGTH;

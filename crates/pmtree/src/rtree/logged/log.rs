@@ -1,12 +1,13 @@
 //! The log: images of the nodes that one change changes.
 //!
-//! The head of the log is a line: its state, blocks that the change acquires and releases, the new root, and the first
-//! nodes; further nodes follow in lines of their own, and each image has a block. Stores of a line become durable in
-//! their order.
+//! The head of the log is a line: its state, blocks that the change acquires and releases, the new
+//! root, and the first nodes; further nodes follow in lines of their own, and each image has a
+//! block. Stores of a line become durable in their order.
 //!
 //! - L1: a head that is committed is whole, and so are the images and the blocks that it acquires.
 //! - L2: a head without a commitment has changed nothing, and owns the new blocks that it names.
-//! - L3: until a head is done, its nodes may hold any part of what its images say; the images count.
+//! - L3: until a head is done, its nodes may hold any part of what its images say; the images
+//!   count.
 //! - L4: a head that is done owns the block that it releases, and nothing else.
 //! - L5: a head is cleared durably before any image is written again.
 
@@ -92,14 +93,16 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     /// Makes a change, durably and at once for whoever opens the tree after a crash.
     ///
     /// What is durable after each step: the images, which mean nothing; the commitment, by which
-    /// recovery goes on (L1); the nodes; that the log is free. What can fail does so before the commitment; where
-    /// something fails after it, the pool is damaged, all further changes are refused, and the next opening goes by the log.
+    /// recovery goes on (L1); the nodes; that the log is free. What can fail does so before the
+    /// commitment; where something fails after it, the pool is damaged, all further changes are
+    /// refused, and the next opening goes by the log.
     pub(super) fn commit(&self, change: Change<'_, D, B>) -> Result<()> {
         let Change { images, new, acquired, released, root } = change;
         if self.backend().load(self.block + STATE) != 0 {
             return Err(self.damaged(self.block + STATE, "a change of nodes has failed in the middle"));
         }
-        // What is freed or becomes the root is an acquired block, or an opening would refuse what is committed here.
+        // What is freed or becomes the root is an acquired block, or an opening would refuse what
+        // is committed here.
         for node in [released, root].into_iter().filter(|&node| node != 0) {
             blocks::check_own(&self.pool, node, self.layout.node_length())?;
         }
@@ -164,8 +167,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(())
     }
 
-    /// Clears the head. A committed one is done first, so that what it acquired stays the tree's; of another one, each
-    /// block that it still names stays its own.
+    /// Clears the head. A committed one is done first, so that what it acquired stays the tree's;
+    /// of another one, each block that it still names stays its own.
     fn clear(&self) {
         let backend = self.backend();
         let state = backend.load(self.block + STATE);
@@ -260,8 +263,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 }
 
-/// Checks that the blocks which images are written to are blocks of their own, and that what the log of a tree with this block
-/// says can be completed or undone: that it names nodes, and nothing that recovery needs itself. Changes nothing.
+/// Checks that the blocks which images are written to are blocks of their own, and that what the
+/// log of a tree with this block says can be completed or undone: that it names nodes, and nothing
+/// that recovery needs itself. Changes nothing.
 pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
     let word = |word: u64| pool.backend().load(block + word);
     let (state, root, new_root) = (word(STATE), word(ROOT_WORD), word(NEW_ROOT));

@@ -5,8 +5,9 @@
 //! word 1      number of entries
 //! word 8..    entries of whole lines, without gaps
 //! ```
-//! An entry holds the lower and the upper corner, then the offset of the child, or the payload. Entries are as long as
-//! those of the FBR-tree; a bitmap would serve nothing, since no entry counts before its whole node does.
+//! An entry holds the lower and the upper corner, then the offset of the child, or the payload.
+//! Entries are as long as those of the FBR-tree; a bitmap would serve nothing, since no entry
+//! counts before its whole node does.
 
 use terrane_pmem::View;
 

@@ -16,8 +16,8 @@ pub struct Options {
     pub fan_out: usize,
     /// How the entries of a full node are divided; may be another one each time the tree is opened.
     pub split: Split,
-    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
-    /// entries. May be another one each time the tree is opened.
+    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at
+    /// least two entries. May be another one each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

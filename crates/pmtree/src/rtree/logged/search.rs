@@ -61,7 +61,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(())
     }
 
-    /// Counts the children of a node that a search enters, which in a damaged tree could be any number in all.
+    /// Counts the children of a node that a search enters, which in a damaged tree could be any
+    /// number in all.
     fn count(&self, node: u64, children: usize, nodes: &mut u64) -> Result<()> {
         *nodes += children as u64;
         match blocks::are_too_many(&self.pool, *nodes, self.layout.node_length()) {

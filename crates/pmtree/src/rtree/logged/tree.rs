@@ -9,10 +9,11 @@ use super::options::Options;
 use crate::rtree::split::fill_min;
 use crate::{Error, Rect, Result, Split, blocks};
 
-/// An R-tree that logs every node whole before it changes it: what the [`FbrTree`](crate::fbr::FbrTree) is measured against.
+/// An R-tree that logs every node whole before it changes it: what the
+/// [`FbrTree`](crate::fbr::FbrTree) is measured against.
 ///
-/// A search sees the tree as of one instant: it holds the tree's lock shared. Deletions may need space, for the log. Dimensions are 2
-/// to 4.
+/// A search sees the tree as of one instant: it holds the tree's lock shared. Deletions may need
+/// space, for the log. Dimensions are 2 to 4.
 #[derive(Debug)]
 pub struct LoggedTree<const D: usize, B: Backend = Native> {
     pub(super) pool: Pool<B>,

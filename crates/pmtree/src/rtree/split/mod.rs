@@ -6,13 +6,16 @@ mod rstar;
 use super::rect::Rect;
 use crate::{Error, Result};
 
-/// By which rule the entries of a full node are divided into two. Any of them is as safe as the others.
+/// By which rule the entries of a full node are divided into two. Any of them is as safe as the
+/// others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Split {
-    /// Sorted along one axis and cut where the halves overlap least (R*-tree): the better tree to search.
+    /// Sorted along one axis and cut where the halves overlap least (R*-tree): the better tree to
+    /// search.
     #[default]
     RStar,
-    /// From the two that would waste most together (Guttman's quadratic split), as the FBR-tree's authors measured.
+    /// From the two that would waste most together (Guttman's quadratic split), as the FBR-tree's
+    /// authors measured.
     Quadratic,
 }
 
@@ -36,7 +39,8 @@ pub(super) fn fill_min(fan_out: usize, percent: u8) -> usize {
 }
 
 impl Split {
-    /// Says of each box whether it goes to the second node. Each node gets at least `least` of them, and one.
+    /// Says of each box whether it goes to the second node. Each node gets at least `least` of
+    /// them, and one.
     ///
     /// There are at least two boxes, and `least` is at most half of them.
     pub(super) fn divide<const D: usize>(self, rects: &[Rect<D>], least: usize) -> Vec<bool> {
@@ -89,7 +93,8 @@ mod tests {
         }
     }
 
-    /// Long boxes in two rows: across the rows the quadratic split would do as well, the R*-tree's has to.
+    /// Long boxes in two rows: across the rows the quadratic split would do as well, the R*-tree's
+    /// has to.
     #[test]
     fn halves_overlap_as_little_as_they_can() {
         let rows = [0.0, 10.0].into_iter().flat_map(|y| (0..6).map(move |x| [f64::from(x) * 0.1, y]));
@@ -98,7 +103,8 @@ mod tests {
         assert!(rects.iter().zip(&is_second).all(|(rect, &second)| second == (rect.min()[1] > 5.0)), "{is_second:?}");
     }
 
-    /// No halves overlap. Cut in front of the last two boxes they have the least area, behind the first two the least margin.
+    /// No halves overlap. Cut in front of the last two boxes they have the least area, behind the
+    /// first two the least margin.
     #[test]
     fn of_halves_that_overlap_equally_those_of_the_least_area_are_chosen() {
         let rects = points(&[[0.0, 2.0], [3.0, 2.0], [6.0, 0.0], [9.0, 2.0], [12.0, 1.0], [15.0, 4.0]]);

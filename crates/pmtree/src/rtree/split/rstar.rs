@@ -1,5 +1,5 @@
-//! The split of the R*-tree (Beckmann, Kriegel, Schneider and Seeger 1990, section 4.2): along the axis on which halves
-//! have the smallest margins, where they overlap least.
+//! The split of the R*-tree (Beckmann, Kriegel, Schneider and Seeger 1990, section 4.2): along the
+//! axis on which halves have the smallest margins, where they overlap least.
 
 use crate::Rect;
 
@@ -29,7 +29,8 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
     is_second
 }
 
-/// Boxes in an order in which they can be cut, with the boxes around the first ones and around the last ones.
+/// Boxes in an order in which they can be cut, with the boxes around the first ones and around the
+/// last ones.
 struct Order<const D: usize> {
     indices: Vec<usize>,
     /// Around those up to an index, and it.

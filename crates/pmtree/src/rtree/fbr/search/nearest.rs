@@ -1,4 +1,5 @@
-//! Nearest neighbours, best first (Hjaltason and Samet 1999), as of the same promise as other searches.
+//! Nearest neighbours, best first (Hjaltason and Samet 1999), as of the same promise as other
+//! searches.
 
 use std::collections::BinaryHeap;
 
@@ -19,23 +20,25 @@ struct Link {
     parent: usize,
 }
 
-/// A root, or a node whose children are candidates: as it was read, and what is known of the children.
+/// A root, or a node whose children are candidates: as it was read, and what is known of the
+/// children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
     reading: Option<Reading<'a, D, B>>,
     siblings: Siblings,
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// The `count` entries closest to a point among those that `accepts` takes: square of the distance, box
-    /// and payload, the closest first. Of entries at one distance some may be left out. Squares are `f64`:
-    /// distances beyond some 1e154 are one, as are those below some 1e-162.
+    /// The `count` entries closest to a point among those that `accepts` takes: square of the
+    /// distance, box and payload, the closest first. Of entries at one distance some may be left
+    /// out. Squares are `f64`: distances beyond some 1e154 are one, as are those below some 1e-162.
     ///
-    /// `accepts` decides inside of the search, by box and payload alone: where writers overtake the search,
-    /// it is asked again, or of entries that are not there in the end. With [`SearchMode::SharedLock`] nodes
-    /// are read as with [`SearchMode::Validated`].
+    /// `accepts` decides inside of the search, by box and payload alone: where writers overtake the
+    /// search, it is asked again, or of entries that are not there in the end. With
+    /// [`SearchMode::SharedLock`] nodes are read as with [`SearchMode::Validated`].
     ///
     /// # Errors
-    /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite; damage.
+    /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite;
+    /// damage.
     pub fn nearest(
         &self,
         point: &[f64; D],
@@ -61,8 +64,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Whether they were found. They were not if something changed that was read. Without validation that is
-    /// said only if the nodes were too many, so that the tree has changed or is damaged.
+    /// Whether they were found. They were not if something changed that was read. Without
+    /// validation that is said only if the nodes were too many, so that the tree has changed or is
+    /// damaged.
     fn search_nearest<A: Fn(&Rect<D>, u64) -> bool>(
         &self,
         nearest: &mut Nearest<'_, D, A>,
@@ -72,7 +76,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut opened = vec![Opened { reading: None, siblings: Siblings::default() }];
         let of_root = Link { level: None, parent: 0 };
         let mut candidates = BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, link: of_root }]);
-        // The root word first: what came to the root since it was read did so before it was the root again.
+        // The root word first: what came to the root since it was read did so before it was the
+        // root again.
         let is_whole = |opened: &[Opened<'_, D, B>]| {
             let is_current =
                 |opened: &Opened<'_, D, B>| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading));
