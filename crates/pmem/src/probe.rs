@@ -1,10 +1,12 @@
 //! What a file's medium promises.
 //!
-//! *DAX* is tried, not asked for: only a mapping with MAP_SYNC that succeeds is one
-//! ([`Native`](crate::Native) does so). *eADR* is what the kernel says of the device's region
-//! ([`persistence_domain`]): where it says that there is none, a pool that asks for it is refused;
-//! where it says nothing, it has to be declared by who knows the machine. *The page cache* keeps a
-//! pool over a kill of the process on file systems that change files in place ([`page_cache`]).
+//! - *DAX* is tried, not asked for: it is a mapping with MAP_SYNC that succeeds
+//!   ([`Native`](crate::Native) tries).
+//! - *eADR* comes from the kernel, which describes the device's region ([`persistence_domain`]). If
+//!   the kernel says that there is none, a pool that asks for it is refused. If the kernel says
+//!   nothing, the caller has to declare it.
+//! - *The page cache* keeps a pool over a kill of the process, on file systems that change files in
+//!   place ([`page_cache`]).
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -18,7 +20,7 @@ use crate::PersistenceDomain;
 pub struct Refusal {
     /// Name of the file system, or its number.
     pub file_system: String,
-    /// What it does.
+    /// The property that rules it out.
     pub reason: &'static str,
 }
 
@@ -28,7 +30,8 @@ const LAYERED: &str = "what the layer below does with a mapping cannot be told";
 const REMOTE: &str = "stores of this machine are not the only ones, and may be lost on the way";
 const UNKNOWN: &str = "it has not been shown to keep stores to a mapping over a kill of the process";
 
-/// File systems that are known, by the number that `statfs` gives: why not, if not.
+/// The known file systems, by the number that `statfs` gives, each with a reason to refuse it, if
+/// any.
 const FILE_SYSTEMS: [(u64, &str, Option<&str>); 15] = [
     (0xef53, "ext4", None),
     (0x5846_5342, "XFS", None),
@@ -47,11 +50,11 @@ const FILE_SYSTEMS: [(u64, &str, Option<&str>); 15] = [
     (0x00c3_6400, "Ceph", Some(REMOTE)),
 ];
 
-/// Whether a file's system keeps stores to a mapping over a kill of the process, and never meets a
-/// full disk where space was reserved and is not shared with a copy since.
+/// Checks that a file's system keeps stores to a mapping over a kill of the process. Such a file
+/// system also never meets a full disk in space that was reserved, unless a copy shares it since.
 pub fn page_cache(file: BorrowedFd<'_>) -> Result<(), Refusal> {
     match rustix::fs::fstatfs(file) {
-        // The type is signed on some machines; the number has 32 bits.
+        // The type is signed on some machines. The number has 32 bits.
         Ok(system) => judge(system.f_type as u64 & 0xffff_ffff),
         Err(_) => Err(Refusal { file_system: "a file system that does not tell its kind".to_owned(), reason: UNKNOWN }),
     }
@@ -65,17 +68,17 @@ fn judge(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// How far stores have to get on the persistent memory that holds a file, as the kernel has it from
-/// the firmware; `None` where it is not persistent memory or the kernel does not say.
+/// How far stores have to get on the persistent memory that holds a file, as the firmware tells the
+/// kernel. `None` where the medium is not persistent memory or the kernel does not say.
 ///
-/// Of devices that are made of others (device mapper), nothing is known.
+/// Nothing is known of devices that are made of others (device mapper).
 pub fn persistence_domain(file: BorrowedFd<'_>) -> Option<PersistenceDomain> {
     let device = rustix::fs::fstat(file).ok()?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     region_domain(Path::new("/sys"), &fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?)
 }
 
-/// Looks for what the region says that a block device lies in.
+/// Looks up the domain of the region that a block device lies in.
 fn region_domain(root: &Path, device: &Path) -> Option<PersistenceDomain> {
     let above = device.ancestors().take_while(|directory| directory.starts_with(root));
     let text = above.into_iter().find_map(|directory| fs::read_to_string(directory.join("persistence_domain")).ok())?;
