@@ -21,7 +21,7 @@ pub struct Native {
     medium: Medium,
 }
 
-/// Words of a [`Native`] next to each other.
+/// Consecutive words of a [`Native`].
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a>(&'a [AtomicU64]);
 
@@ -38,22 +38,23 @@ impl View for Words<'_> {
     }
 }
 
-/// What fences and flushes have to do.
+/// The kind of medium, which decides what fences and flushes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Medium {
     /// Persistent memory behind caches that a power loss empties.
     Dax(FlushInstruction),
     /// Persistent memory whose caches a power loss does not empty.
     Eadr,
-    /// Ordinary memory of the system, which survives the process alone: the order of the stores
+    /// Ordinary memory of the system, which survives only the process. The order of the stores
     /// suffices.
     PageCache,
 }
 
 impl Native {
-    /// Maps a file on the medium that `told` says of it and `domain` asks for.
+    /// Maps a file on the medium that `domain` asks for, checked by what `detect` finds out about
+    /// it.
     fn map_asking(
-        told: impl FnOnce(BorrowedFd<'_>) -> Option<PersistenceDomain>,
+        detect: impl FnOnce(BorrowedFd<'_>) -> Option<PersistenceDomain>,
         file: Arc<dyn File>,
         pool: &str,
         domain: PersistenceDomain,
@@ -70,8 +71,8 @@ impl Native {
                     unsuitable("no instruction is known that writes back a cache line of this CPU".to_owned())
                 })?)
             }
-            // Where nothing is told, it counts what who knows the machine declares.
-            PersistenceDomain::Eadr => match told(descriptor) {
+            // If nothing is found out, the caller's declaration counts.
+            PersistenceDomain::Eadr => match detect(descriptor) {
                 Some(PersistenceDomain::Eadr) | None => Medium::Eadr,
                 Some(PersistenceDomain::Adr | PersistenceDomain::PageCache) => {
                     return Err(unsuitable(
@@ -126,7 +127,7 @@ impl Backend for Native {
             return Err(unsuitable("it can no longer be mapped".to_owned()));
         };
         let sync = self.medium != Medium::PageCache;
-        // It is at most what was reserved, which is a usize.
+        // It is at most the reserved length, which is a usize.
         self.mapping.extend(descriptor, length as usize, sync).map_err(|errno| match errno {
             Errno::OPNOTSUPP | Errno::INVAL if sync => unsuitable(
                 "its file system gives no direct access to persistent memory (MAP_SYNC is refused); \
@@ -205,7 +206,7 @@ impl Backend for Native {
     fn fence(&self, _: Site) {
         match self.medium {
             Medium::Dax(_) | Medium::Eadr => store_fence(),
-            // A kill stops every thread between two instructions, with all stores before it done.
+            // A kill stops every thread between two instructions, with all earlier stores done.
             // Only the order of the instructions matters.
             Medium::PageCache => fence(Ordering::Release),
         }
@@ -221,8 +222,8 @@ mod tests {
 
     use super::*;
 
-    /// On words of an ordinary file, since there is no such memory here: the instructions are those
-    /// that a medium needs.
+    /// Runs on words of an ordinary file, since there is no such memory here. The instructions are
+    /// the ones that each medium needs.
     #[test]
     fn each_medium_executes_the_write_backs_and_fences_that_it_needs() {
         let Some(instruction) = FlushInstruction::detect() else { return };
@@ -246,17 +247,17 @@ mod tests {
         }
     }
 
-    /// What the machine says is told in its place here, since it has no such memory.
+    /// The test states what the machine would say, since it has no such memory.
     #[test]
     fn caches_are_taken_for_durable_unless_the_machine_says_that_they_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
-        let map = |told: Option<PersistenceDomain>, wanted| {
-            Native::map_asking(|_| told, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
+        let map = |detect: Option<PersistenceDomain>, wanted| {
+            Native::map_asking(|_| detect, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
         };
         let (adr, eadr) = (PersistenceDomain::Adr, PersistenceDomain::Eadr);
-        for (told, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
-            assert_eq!(map(told, wanted).unwrap(), wanted, "told {told:?}");
+        for (detect, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
+            assert_eq!(map(detect, wanted).unwrap(), wanted, "detect {detect:?}");
         }
         let error = map(Some(adr), eadr).unwrap_err();
         assert!(matches!(error, Error::Unsuitable { .. }), "{error}");

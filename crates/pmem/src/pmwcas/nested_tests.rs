@@ -1,7 +1,8 @@
-//! Threads that meet their own operation in a word of one that they help: runs within runs, and
-//! answers that come late.
+//! Threads that meet their own operation in a word of one that they help: nested runs, and answers
+//! that come late.
 //!
-//! One thread runs, and what others do comes before or after its compare-and-swaps, on a schedule.
+//! One thread runs. The steps of the others come before or after its compare-and-swaps, on a
+//! schedule.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,7 +17,7 @@ use super::tests::{create, prepared, values};
 use super::*;
 use crate::{Error, Loads, PersistenceDomain, Traced};
 
-/// The thread that is watched, and others.
+/// The thread that is observed, and others.
 const OWN: u64 = 1000;
 const OTHERS: [u64; 2] = [1001, 1002];
 
@@ -33,8 +34,8 @@ enum At {
 
 type Step<'s> = (At, Box<dyn FnOnce() + Send + 's>);
 
-/// A pool as one thread has it, with what others do meanwhile: one step after the other, as far as
-/// their places are reached.
+/// A pool as one thread sees it, with the steps of others: one after the other, as their places are
+/// reached.
 struct Scheduled<'s> {
     pool: &'s Pool<Traced>,
     steps: Mutex<VecDeque<Step<'s>>>,
@@ -151,7 +152,7 @@ impl Backend for Scheduled<'_> {
     }
 }
 
-/// What another thread finds of a question, and keeps for later.
+/// Another thread finds the answer to a question, and keeps it for later.
 fn find(pool: &Pool<Traced>, question: u64) -> Answer {
     Answer::find(pool, question).unwrap().unwrap()
 }
@@ -177,8 +178,8 @@ fn end_and_take_back(pool: &Pool<Traced>, descriptor: u64, words: &[u64]) {
 }
 
 /// The thread goes through another operation, and meets its own in the last word. That is decided
-/// before it asks once more in the first one, where it has asked already, and another thread has
-/// the answer to that.
+/// before it asks again in the first one, where it has asked already and another thread has the
+/// answer.
 #[test]
 fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() {
     let (_controller, pool, words) = create(3);
@@ -202,7 +203,7 @@ fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() 
 }
 
 /// The same behind two others, which are both undecided when the thread meets them. Then the first
-/// of them fails, and leaves the word where the thread's operation has to pass.
+/// of them fails, and leaves the word that the thread's operation has to pass.
 fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     let (_controller, pool, words) = create(5);
     let (guard, backend) = (pool.pin(), pool.backend());
@@ -212,7 +213,7 @@ fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     [1, 2].into_iter().for_each(|at: usize| {
         backend.compare_exchange(words[at], at as u64 + 1, installed(first)).unwrap();
     });
-    // Who runs the first one may have seen that, and decides it later.
+    // A thread that runs the first one may have seen that, and decides it later.
     kernel::compare_exchange(&pool, words[3], 4, 9, OTHERS[1]).unwrap().unwrap();
     let second = prepared(&pool, &guard, &words[3..], 0);
     backend.compare_exchange(words[3], 9, installed(second)).unwrap();
@@ -250,8 +251,8 @@ fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_
     });
 }
 
-/// The run within the run asks in the last word, and ends the operation. The other one asks no
-/// more, not there either.
+/// The inner run asks in the last word, and ends the operation. The outer one does not ask again,
+/// not there either.
 #[test]
 fn who_has_ended_its_operation_behind_another_one_does_not_ask_again() {
     let (_controller, pool, words) = create(3);
