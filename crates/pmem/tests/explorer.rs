@@ -1,5 +1,5 @@
-//! The explorer itself: it notices what is wrong, leaves alone what is right, and says how to see
-//! it again.
+//! Tests of the explorer itself: it catches faults, accepts what is right, and tells how to replay
+//! a failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ const GATE: Gate =
 fn what_is_wrong_on_purpose_is_caught_and_what_is_right_is_not() {
     let failure = check_canary(&BREADTH).unwrap();
     assert!(failure.to_string().contains("replay: terrane-lab crash canary --replay 'wrong; "), "{failure}");
-    // One that tries nothing notices nothing, and that is noticed.
+    // A search that tries nothing catches nothing, and the canary shows that.
     let blind = Breadth { branches: 0, samples: 0, seed: 1 };
     let report = check_canary(&blind).unwrap_err();
     assert!(report.contains("the explorer is broken"), "{report}");
@@ -37,7 +37,7 @@ fn random_histories_find_it_too() {
     assert!(failure.is_none() && tally.images >= 2000 && tally.distinct < tally.images, "{tally:?}");
 }
 
-/// Other threads have begun a second one by then.
+/// Other threads have begun a second history by then.
 #[test]
 fn random_histories_are_counted_as_one_thread_would_draw_them() {
     let of_images = |images| sample(&[RIGHT], &Sample { seed: 5, images, dropped: None }).0;
@@ -53,12 +53,12 @@ fn random_histories_are_counted_as_one_thread_would_draw_them() {
 fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays() {
     let history = History::record(&WRONG, WRONG.steps(0), None).unwrap();
     let mut explorer = Explorer::new(&WRONG);
-    // The last step alone.
+    // Only the last step.
     let failure = *explorer.all_power_losses(&history, 3, &BREADTH).unwrap_err();
     assert_eq!(failure.case.steps.len(), 4);
     let failure = shrink(&WRONG, failure);
     assert_eq!((failure.case.steps.len(), failure.case.crashes.len()), (1, 1), "{failure}");
-    // Of one entry's stores, the second one is lost.
+    // The second store of one entry is lost.
     assert_eq!(failure.crashes[0].matches("store of").count(), 1, "{failure}");
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
@@ -123,8 +123,8 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
 
 type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
 
-/// A right one that counts how often it is used after a recovery; when it holds so many entries, it
-/// cannot be. It may be opened in another way, and list other places.
+/// A right canary that counts its uses after recovery. It cannot be used once it holds a given
+/// number of entries. It may be opened in another way, and list other places.
 struct Brittle {
     canary: Canary,
     unusable_with: usize,
@@ -211,8 +211,8 @@ fn the_gate_is_not_closed_where_no_run_comes_to_what_is_listed() {
     assert!(report.uncaught.is_empty() && report.unlisted.is_empty() && !report.is_closed(), "{report}");
 }
 
-/// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool
-/// is refused.
+/// On the page cache, no power loss shows the state after an interrupted recovery: the pool is
+/// refused.
 #[test]
 fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survived() {
     let opening: Opening = |storage| {
@@ -238,8 +238,7 @@ fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survive
     assert_eq!(search(|storage| CACHED.open(storage)), None);
 }
 
-/// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is
-/// wrong.
+/// Where pages may be lost, opening has to report it. It may neither panic nor open a wrong state.
 #[test]
 fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
     let search = |opening: Opening, unusable_with| {
@@ -290,8 +289,8 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
-/// Brings the step that was under way to its end where its entry is there, and shows that, durably
-/// or not; once, as it notes.
+/// Completes the step in progress if its entry exists, and shows that, durably or not. It does so
+/// once, as it notes.
 fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary as Subject>::Structure> {
     let mut structure = RIGHT.open(storage)?;
     let next = RIGHT.observe(&mut structure)?.len() as u64;
@@ -310,7 +309,8 @@ fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary 
     Ok(structure)
 }
 
-/// What was before the step under way is right, and what is after it, until a recovery tells which.
+/// The contents before or after the step in progress are right, until a recovery decides between
+/// them.
 #[test]
 fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
     let search = |opening: Opening| {
@@ -323,7 +323,7 @@ fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
     assert!(search(completing::<true>).is_none());
 }
 
-/// Recovery may know of the step that was under way, and of none that was not begun.
+/// Recovery may know of the step in progress, but not of one that was not begun.
 #[test]
 fn what_comes_too_early_is_noticed() {
     let ahead: Opening = |storage| {
@@ -340,8 +340,8 @@ fn what_comes_too_early_is_noticed() {
     assert!(failure.what.contains("in place of"), "{failure}");
 }
 
-/// All of it is deterministic. A search that tries less would not be seen to, where what it tries
-/// is right.
+/// All of it is deterministic. Where the subject is right, nothing else would notice that a search
+/// tries less.
 #[test]
 fn as_much_is_tried_as_ever() {
     let counts = |tally: Tally| [tally.cuts, tally.cuts_sampled, tally.images];
@@ -358,18 +358,17 @@ fn as_much_is_tried_as_ever() {
         let (sampled, _) = sample(&[subject], &Sample { seed: 5, images: 1, dropped: None });
         [losses.tally, inside.tally, sampled].map(counts)
     };
-    // Cuts; those of which some images were left out; images.
+    // Cuts, cuts with some images left out, images.
     assert_eq!(of(PersistenceDomain::Adr), [[23, 2, 50], [383, 102, 5428], [126, 14, 916]]);
     assert_eq!(of(PersistenceDomain::Eadr), [[175, 0, 176], [4058, 0, 8129], [394, 0, 748]]);
     assert_eq!(of(PersistenceDomain::PageCache), [[22, 22, 166], [118, 118, 1935], [35, 35, 448]]);
 }
 
-/// Two words in one line, which a step leaves without a flush; what looks at them is only what goes
-/// on after a recovery.
+/// Two words in one line, which a step does not flush. Only what follows a recovery reads them.
 struct Forgetful;
 
 impl Forgetful {
-    /// The flag that says that a step is under way, and the words.
+    /// The flag that marks a step in progress, and the words.
     fn places(structure: &<Canary as Subject>::Structure) -> (u64, u64) {
         let flag = structure.backend().load(ROOT);
         (flag, flag + LINE_LENGTH)
@@ -409,7 +408,7 @@ impl Subject for Forgetful {
         RIGHT.create(storage)
     }
 
-    /// A step that was under way is made one of threes.
+    /// Turns a step in progress into one of threes.
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
         let structure = RIGHT.open(storage)?;
         let (flag, words) = Self::places(&structure);
@@ -449,8 +448,8 @@ impl Subject for Forgetful {
     }
 }
 
-/// The first recovery that leaves the threes has stored them, so that they were no reads of what
-/// the disk held; one that finds them there has to try what else there may be.
+/// The first recovery that leaves the threes has stored them, so they were not read from the disk.
+/// A later recovery that finds them has to try the other possibilities.
 #[test]
 fn what_a_recovery_has_stored_may_be_read_after_another_one() {
     let history = History::record(&Forgetful, Forgetful.steps(0)[..1].to_vec(), None).unwrap();

@@ -252,12 +252,12 @@ mod tests {
     fn caches_are_taken_for_durable_unless_the_machine_says_that_they_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
-        let map = |detect: Option<PersistenceDomain>, wanted| {
-            Native::map_asking(|_| detect, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
+        let map = |detected: Option<PersistenceDomain>, wanted| {
+            Native::map_asking(|_| detected, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
         };
         let (adr, eadr) = (PersistenceDomain::Adr, PersistenceDomain::Eadr);
-        for (detect, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
-            assert_eq!(map(detect, wanted).unwrap(), wanted, "detect {detect:?}");
+        for (detected, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
+            assert_eq!(map(detected, wanted).unwrap(), wanted, "detected {detected:?}");
         }
         let error = map(Some(adr), eadr).unwrap_err();
         assert!(matches!(error, Error::Unsuitable { .. }), "{error}");

@@ -12,19 +12,19 @@ const SET_UP: Site = Site::new("explored.canary");
 const ENTRY: Site = Site::new("canary.entry");
 const FLAG: Site = Site::new("canary.flag");
 
-/// Entries that there is room for.
+/// The most entries.
 const ROOM: u64 = 8;
 
-/// An array of entries of two words, each with a flag in a line of its own that says that the entry
-/// is there.
+/// An array of entries of two words. Each entry has a flag in a line of its own, which says that it
+/// exists.
 ///
-/// Put right, it makes the entry durable before the flag is set. Otherwise both with one fence, so
-/// that the flag may be there after a crash and the entry not.
+/// If right, it makes the entry durable before it sets the flag. If wrong, both share one fence, so
+/// that a crash may leave the flag without the entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Canary {
-    /// Whether it is put right.
+    /// Whether it is the right one.
     pub is_right: bool,
-    /// What it is kept in.
+    /// The medium.
     pub domain: PersistenceDomain,
 }
 
@@ -154,8 +154,8 @@ impl Subject for Canary {
     }
 }
 
-/// Sees that the wrong one is caught and the right one is not; what was caught. If this fails, the
-/// explorer is broken, and nothing that it says counts.
+/// Checks that the wrong one is caught and the right one is not. Gives what was caught. If this
+/// fails, the explorer is broken, and its other results mean nothing.
 pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     let [right, wrong] = [true, false].map(|is_right| {
         let canary = Canary { is_right, domain: PersistenceDomain::Adr };
@@ -165,7 +165,7 @@ pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     match (right, wrong) {
         (Ok(()), Err(failure)) => Ok(*failure),
         (Err(failure), _) => {
-            // No program goes through the canary again.
+            // The message is complete: no program replays the canary.
             Err(format!("the explorer is broken: it finds fault with a structure that is right: {}", failure.what))
         }
         (Ok(()), Ok(())) => {
