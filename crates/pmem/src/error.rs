@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// The reserved range of addresses is used up.
     #[error(
-        "{pool} would take {wanted} bytes of address space, and {reserved} are set aside for it; open it with a larger `address_space` in its options"
+        "{pool} needs {wanted} bytes of address space, and {reserved} are reserved for it; open it with a larger `address_space`"
     )]
     AddressSpace {
         /// The file.
@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// A block that is empty or longer than a chunk can hold.
     #[error(
-        "{pool} has no blocks of {wanted} bytes: its chunks hold blocks of 1 to {longest}; create it with longer chunks"
+        "{pool} cannot hold a block of {wanted} bytes: its blocks have 1 to {longest} bytes; create it with longer chunks"
     )]
     BlockLength {
         /// The file.
@@ -51,7 +51,7 @@ pub enum Error {
         pool: String,
     },
     /// The file is something else.
-    #[error("{pool} is not a pool: it does not begin as one does; was another file meant?")]
+    #[error("{pool} is not a pool: it does not begin with a pool header; check the path")]
     NotAPool {
         /// The file.
         pool: String,
@@ -89,7 +89,7 @@ pub enum Error {
         reason: String,
     },
     /// It holds another structure than the one that was asked for.
-    #[error("{pool} holds a structure with layout {}, not {}; open it as what it is", layout_name(*found), layout_name(*expected))]
+    #[error("{pool} holds a structure with layout {}, not {}; open it as that structure", layout_name(*found), layout_name(*expected))]
     OtherLayout {
         /// The file.
         pool: String,
@@ -99,9 +99,7 @@ pub enum Error {
         expected: u64,
     },
     /// Stores may be missing that later stores rely on.
-    #[error(
-        "{pool} cannot be trusted: {reason}; remove it and build it again from what is durable, or restore it from a copy"
-    )]
+    #[error("{pool} cannot be trusted: {reason}; delete it and rebuild its contents, or restore it from a copy")]
     Untrusted {
         /// The file.
         pool: String,

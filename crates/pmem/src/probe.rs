@@ -24,11 +24,11 @@ pub struct Refusal {
     pub reason: &'static str,
 }
 
-const COPIES: &str = "it writes changed pages to new places, so that a store to a file whose space is reserved can still \
-     meet a full disk, and the process is ended by a signal";
-const LAYERED: &str = "what the layer below does with a mapping cannot be told";
-const REMOTE: &str = "stores of this machine are not the only ones, and may be lost on the way";
-const UNKNOWN: &str = "it has not been shown to keep stores to a mapping over a kill of the process";
+const COPIES: &str = "it is copy-on-write, so a store to reserved space can still meet a full disk, and a signal then ends \
+     the process";
+const LAYERED: &str = "it passes mappings to another file system, whose behaviour is unknown";
+const REMOTE: &str = "it is shared with other machines, and stores may be lost on the way";
+const UNKNOWN: &str = "it is not known to keep stores to a mapping after a kill of the process";
 
 /// The known file systems, by the number that `statfs` gives, each with a reason to refuse it, if
 /// any.
@@ -56,7 +56,7 @@ pub fn page_cache(file: BorrowedFd<'_>) -> Result<(), Refusal> {
     match rustix::fs::fstatfs(file) {
         // The type is signed on some machines. The number has 32 bits.
         Ok(system) => judge(system.f_type as u64 & 0xffff_ffff),
-        Err(_) => Err(Refusal { file_system: "a file system that does not tell its kind".to_owned(), reason: UNKNOWN }),
+        Err(_) => Err(Refusal { file_system: "a file system of unknown kind".to_owned(), reason: UNKNOWN }),
     }
 }
 
@@ -101,10 +101,10 @@ mod tests {
             assert_eq!(judge(accepted), Ok(()), "{accepted:#x}");
         }
         for (number, says) in [
-            (0x9123_683e, "Btrfs is not accepted: it writes changed pages to new places"),
-            (0x794c_7630, "overlayfs is not accepted: what the layer below"),
-            (0x6969, "NFS is not accepted: stores of this machine"),
-            (0x1234, "the file system of kind 0x1234 is not accepted: it has not been shown"),
+            (0x9123_683e, "Btrfs is not accepted: it is copy-on-write"),
+            (0x794c_7630, "overlayfs is not accepted: it passes mappings"),
+            (0x6969, "NFS is not accepted: it is shared"),
+            (0x1234, "the file system of kind 0x1234 is not accepted: it is not known"),
         ] {
             let message = judge(number).unwrap_err().to_string();
             assert!(message.starts_with(says), "{message}");

@@ -249,7 +249,7 @@ fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
     };
     assert_eq!(search(|_| Err("pages may be lost".to_owned()), usize::MAX), "nothing");
     assert_eq!(search(|_| panic!("an offset of a lost page"), usize::MAX), "a panic: an offset of a lost page");
-    assert_eq!(search(|storage| RIGHT.open(storage), usize::MAX), "it was opened, where pages may be lost");
+    assert_eq!(search(|storage| RIGHT.open(storage), usize::MAX), "it was opened although pages may be lost");
     assert_eq!(search(|storage| RIGHT.open(storage), 0), "it cannot be used");
 }
 
@@ -282,10 +282,7 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
     let forgetting: Opening =
         |storage| Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage));
     let failures: Vec<_> = (0..20).filter_map(|seed| chained(forgetting, seed)).collect();
-    assert!(
-        !failures.is_empty() && failures.iter().all(|failure| failure.what.contains("in place of")),
-        "{failures:?}"
-    );
+    assert!(!failures.is_empty() && failures.iter().all(|failure| failure.what.contains("instead of")), "{failures:?}");
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
@@ -319,7 +316,7 @@ fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
         Explorer::new(&subject).inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()).err()
     };
     let failure = search(completing::<false>).unwrap();
-    assert!(failure.what.contains("in place of"), "{failure}");
+    assert!(failure.what.contains("instead of"), "{failure}");
     assert!(search(completing::<true>).is_none());
 }
 
@@ -337,7 +334,7 @@ fn what_comes_too_early_is_noticed() {
     let history = History::record(&subject, subject.steps(0), None).unwrap();
     let first = history.ends().next().unwrap();
     let failure = *Explorer::new(&subject).kill(&history, first).unwrap_err();
-    assert!(failure.what.contains("in place of"), "{failure}");
+    assert!(failure.what.contains("instead of"), "{failure}");
 }
 
 /// All of it is deterministic. Where the subject is right, nothing else would notice that a search

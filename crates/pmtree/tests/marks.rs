@@ -82,7 +82,7 @@ fn a_tree_that_was_opened_too_often_is_refused_and_left_as_it_is() {
             let before = contents(&*storage);
             let refused = Tree::open(&*storage, "tree", &options).unwrap_err();
             assert!(matches!(refused, Error::Pool(terrane_pmem::Error::Untrusted { .. })), "{refused}");
-            assert!(refused.to_string().contains("opened so often"), "{refused}");
+            assert!(refused.to_string().contains("opened too often"), "{refused}");
             assert!(contents(&*storage) == before, "changed");
         }
     }

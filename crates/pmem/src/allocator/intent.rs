@@ -194,7 +194,7 @@ impl<B: Backend> Pool<B> {
     /// left, if the pool was closed.
     pub(crate) fn check_intents(&self, was_closed: bool) -> Result<()> {
         let left = |offset: u64, what: &str| {
-            let reason = format!("{what} is in use there, and the pool was closed");
+            let reason = format!("{what} is in use there, although the pool was closed");
             Error::Damaged { pool: self.name().to_owned(), offset, reason }
         };
         let own = self.own_blocks()?;
@@ -202,8 +202,7 @@ impl<B: Backend> Pool<B> {
         let check_not_own = |block: u64| match own.contains(&block) {
             false => Ok(()),
             true => {
-                let reason =
-                    "a block of the pool's own is said to be free when what a crash has left is settled".to_owned();
+                let reason = "an intent or a descriptor would free a page of the pool itself".to_owned();
                 Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason })
             }
         };
@@ -284,7 +283,7 @@ impl<B: Backend> Pool<B> {
     /// Returns an error if a block is among those that are named already.
     pub(crate) fn check_unnamed(&self, block: u64, mut named: impl Iterator<Item = u64>) -> Result<()> {
         if named.any(|named| named == block) {
-            let reason = "a block is named twice, by a word of the pool or by the program".to_owned();
+            let reason = "a block is named twice, in the pool or by the program".to_owned();
             return Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason });
         }
         Ok(())

@@ -159,7 +159,7 @@ impl<B: Backend> Pool<B> {
         Chunk::new(index, start, block_length, self.chunk_length()).map(Some).ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: start,
-            reason: format!("a chunk is said to have blocks of {block_length} bytes"),
+            reason: format!("a chunk's head states an impossible block length of {block_length} bytes"),
         })
     }
 
@@ -169,7 +169,7 @@ impl<B: Backend> Pool<B> {
         found.ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: block,
-            reason: "a block is said to begin there, by a word of the pool or by the program, and none does".to_owned(),
+            reason: "the pool or the program refers to a block there, and none begins there".to_owned(),
         })
     }
 

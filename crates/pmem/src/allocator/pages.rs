@@ -199,11 +199,11 @@ impl<B: Backend> Pool<B> {
         while page != 0 {
             if self.check_block(page)? < PAGE_LENGTH || !self.is_acquired(page)? {
                 return Err(
-                    self.page_damaged(page, "a page of the pool's own is said to be in a block that is free or short")
+                    self.page_damaged(page, "a page of the pool itself lies in a block that is free or too short")
                 );
             }
             if pages.len() as u64 > self.length() / PAGE_LENGTH {
-                return Err(self.page_damaged(page, "the pool's own pages lead in a circle"));
+                return Err(self.page_damaged(page, "the pages of the pool itself form a cycle"));
             }
             pages.push(page);
             page = self.backend().load(page);

@@ -76,9 +76,8 @@ impl Native {
                 Some(PersistenceDomain::Eadr) | None => Medium::Eadr,
                 Some(PersistenceDomain::Adr | PersistenceDomain::PageCache) => {
                     return Err(unsuitable(
-                        "the caches of this machine are not kept over a power loss, as the kernel has it from the \
-                         firmware (persistence_domain of its region); open it for a machine whose lines have to be \
-                         flushed (ADR)"
+                        "the kernel reports that the caches of this machine do not survive a power loss \
+                         (persistence_domain of its region); open it for the domain ADR, which flushes lines"
                             .to_owned(),
                     ));
                 }
@@ -91,8 +90,8 @@ impl Native {
         let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
         let mapping = Mapping::reserve(reserved).map_err(|errno| {
             unsuitable(format!(
-                "{address_space} bytes of address space cannot be set aside for it: {errno}; open it with a smaller \
-                 `address_space` in its options, or lift the process's limit of addresses (RLIMIT_AS)"
+                "{address_space} bytes of address space cannot be reserved for it: {errno}; open it with a smaller \
+                 `address_space`, or raise the limit of the process (RLIMIT_AS)"
             ))
         })?;
         Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })

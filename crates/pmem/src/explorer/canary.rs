@@ -146,7 +146,7 @@ impl Subject for Canary {
     fn work_on(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
         self.apply(pool, &mut model, &Add(77))?;
         let found = self.observe(pool)?;
-        if found == model { Ok(()) } else { Err(format!("it holds {found:?} in place of {model:?}")) }
+        if found == model { Ok(()) } else { Err(format!("it holds {found:?} instead of {model:?}")) }
     }
 
     fn places(&self) -> Vec<Place> {
@@ -166,10 +166,10 @@ pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
         (Ok(()), Err(failure)) => Ok(*failure),
         (Err(failure), _) => {
             // The message is complete: no program replays the canary.
-            Err(format!("the explorer is broken: it finds fault with a structure that is right: {}", failure.what))
+            Err(format!("the explorer is broken: it reports a failure of a structure that is right: {}", failure.what))
         }
         (Ok(()), Ok(())) => {
-            Err("the explorer is broken: it does not notice a structure that is wrong on purpose".to_owned())
+            Err("the explorer is broken: it does not catch a structure that is wrong on purpose".to_owned())
         }
     }
 }

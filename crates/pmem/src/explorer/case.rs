@@ -81,7 +81,7 @@ pub struct Failure<Step> {
 /// A text that is not a [`Case`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a case: it takes a configuration, steps, and crashes such as `57 kill` or `57 9:12f`, with semicolons in between"
+    "{text:?} is not a case: expected a configuration, steps, and crashes such as `57 kill` or `57 9:12f`, separated by semicolons"
 )]
 pub struct ParseCaseError {
     text: String,

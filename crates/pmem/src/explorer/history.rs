@@ -113,7 +113,7 @@ impl<'s, S: Subject> History<'s, S> {
             };
         }
         let left = subject.observe(&mut structure)?;
-        if left == model { Ok(()) } else { Err(format!("it holds {left:?} in place of {model:?}")) }
+        if left == model { Ok(()) } else { Err(format!("it holds {left:?} instead of {model:?}")) }
     }
 
     /// Number of steps.

@@ -301,9 +301,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
             subject.domain() == PersistenceDomain::PageCache && image.crash() == crash::Crash::PowerLoss;
         let outcome = self.outcome(image);
         let wrong = match &outcome.found {
-            Ok(_) if has_lost_pages => "it was opened, where pages may be lost".to_owned(),
+            Ok(_) if has_lost_pages => "it was opened although pages may be lost".to_owned(),
             Ok(model) if allowed.contains(model) => return Ok(outcome.reads.clone()),
-            Ok(model) => format!("it holds {model:?} in place of one of {allowed:?}"),
+            Ok(model) => format!("it holds {model:?} instead of one of {allowed:?}"),
             Err(_) if has_lost_pages && outcome.is_refused => return Ok(outcome.reads.clone()),
             Err(what) => what.clone(),
         };

@@ -153,7 +153,7 @@ fn go_through<'s, S: Subject>(
         let mut controller = history.controller.clone();
         let outside = |cuts: RangeInclusive<usize>| {
             let (from, to) = cuts.into_inner();
-            Gone::Foreign(format!("a crash comes at {}, and could at {from} to {to}", crash.cut))
+            Gone::Foreign(format!("there is no cut {}: cuts are from {from} to {to}", crash.cut))
         };
         match images.last() {
             None => {

@@ -215,7 +215,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 let before = read(number)?;
                 descriptor.swap(word(number), before, before + 1).map_err(text)?;
             }
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
         Operation::Replace(number) => {
             let blocks = [fill(&mut descriptor, number, 64)?, fill(&mut descriptor, number, 100)?];
@@ -227,7 +227,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 }
             }
             descriptor.swap(word(3), read(3)?, number).map_err(text)?;
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
         Operation::Fail => {
             let block = fill(&mut descriptor, 99, 64)?;
@@ -238,7 +238,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
             }
             descriptor.swap(word(3), read(3)?, 98).map_err(text)?;
             descriptor.swap(word(5), read(5)? + 64, 97 * 64).map_err(text)?;
-            ensure(!descriptor.execute().map_err(text)?, || "a word is another one, and it succeeds".to_owned())
+            ensure(!descriptor.execute().map_err(text)?, || "it succeeded with a wrong old value".to_owned())
         }
         Operation::GiveUp => {
             fill(&mut descriptor, 99, 100)?;
@@ -256,7 +256,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 let before = read(sum)?;
                 descriptor.swap(word(sum), before, before + 1).map_err(text)?;
             }
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
     }
 }
@@ -352,7 +352,7 @@ impl Subject for Explored {
             run(pool, operation)?;
             model.take(operation);
             let found = self.observe(pool)?;
-            ensure(found == model, || format!("{operation:?} made {found:?} in place of {model:?}"))?;
+            ensure(found == model, || format!("{operation:?} made {found:?} instead of {model:?}"))?;
         }
         Ok(())
     }

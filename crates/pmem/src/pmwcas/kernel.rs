@@ -25,7 +25,7 @@ pub(super) trait Memory {
     /// The state and the use of a descriptor.
     fn status(&self, descriptor: u64) -> Result<Status> {
         Status::decode(self.backend().load(descriptor))
-            .ok_or_else(|| self.damaged(descriptor, "a descriptor has a state that there is not".to_owned()))
+            .ok_or_else(|| self.damaged(descriptor, "a descriptor has an unknown state".to_owned()))
     }
 }
 

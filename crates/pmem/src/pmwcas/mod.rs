@@ -139,7 +139,7 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         check_guard(pool, guard);
         pool.settle_some_expired();
         let place = pool.take_descriptor()?;
-        debug_assert!(place < OFFSET_MAX, "a pool of so many bytes cannot be mapped");
+        debug_assert!(place < OFFSET_MAX, "a mapped pool has smaller offsets");
         let stamp = pool.status(place)?.next_stamp();
         Ok(Self { pool, guard, place, stamp, entries: Vec::with_capacity(WORDS), blocks: 0, stage: Stage::Nothing })
     }
@@ -307,7 +307,7 @@ fn check_guard<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>) {
 
 fn check_values(values: &[u64]) {
     for value in values {
-        assert!(value & FLAGS == 0, "{value:#x} cannot be kept: values leave the bits {FLAGS:#x} free");
+        assert!(value & FLAGS == 0, "{value:#x} is not a value: the bits {FLAGS:#x} must be clear");
     }
 }
 

@@ -166,7 +166,7 @@ impl Header {
             None if !is_pool => Err(Error::NotAPool { pool: pool() }),
             _ if found < METADATA_LENGTH => Err(Error::Truncated { pool: pool(), found, expected: METADATA_LENGTH }),
             None => {
-                let reason = "neither copy of the header has its checksum".to_owned();
+                let reason = "neither copy of the header has a valid checksum".to_owned();
                 Err(Error::Damaged { pool: pool(), offset: COPIES[0], reason })
             }
             Some(header) if found < header.length => {
@@ -188,7 +188,7 @@ impl Header {
         if word == [0; WORD_LENGTH as usize] {
             return Ok(());
         }
-        let reason = "the header says that the pool ends before, and a chunk begins there".to_owned();
+        let reason = "a chunk begins there, behind the end that the header states".to_owned();
         Err(Error::Damaged { pool: pool.to_owned(), offset: self.length, reason })
     }
 

@@ -118,7 +118,7 @@ impl<B: Backend> Found<B> {
         let mut acquired = None;
         self.rehearse()?.visit_blocks(|block, _| acquired = acquired.or(Some(block)))?;
         acquired.map_or(Ok(()), |block| {
-            let reason = format!("the root word names nothing, and blocks are acquired, such as the one at {block}");
+            let reason = format!("the root word is 0, but blocks are acquired, such as the one at {block}");
             Err(Error::Damaged { pool: self.pool.name.clone(), offset: ROOT, reason })
         })
     }
@@ -146,7 +146,7 @@ impl<B: Backend> Pool<B> {
         }
         if !is_chunk_length(options.chunk_length) {
             let reason = format!(
-                "chunks of {} bytes are not possible; take a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
+                "chunks cannot have {} bytes; use a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
                 options.chunk_length
             );
             return Err(Error::Unsuitable { pool, reason });
@@ -416,16 +416,16 @@ impl<B: Backend> Pool<B> {
             return Ok(());
         }
         let reason = format!(
-            "{length} bytes are said to be there, by a word of the pool or by the program, outside of the pool's {} or \
-             at no multiple of {WORD_LENGTH}",
+            "the pool or the program refers to {length} bytes there, which are outside of the pool's {} bytes or not \
+             aligned to {WORD_LENGTH}",
             self.backend.length()
         );
         Err(Error::Damaged { pool: self.name.clone(), offset, reason })
     }
 }
 
-const OPENED_TOO_OFTEN: &str = "it has been opened so often that its openings can no longer be told apart";
-const SYNC_FAILED: &str = "a sync of it failed, so that the system may have dropped stores to it";
+const OPENED_TOO_OFTEN: &str = "it was opened too often: no numbers are left for further openings";
+const SYNC_FAILED: &str = "a sync failed, so the system may have dropped stores";
 
 /// Why the contents cannot be trusted; `None` if they can.
 fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
@@ -435,10 +435,10 @@ fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
         State::SyncFailed => Some(SYNC_FAILED),
         State::Opening | State::Open if header.domain != PersistenceDomain::PageCache => None,
         State::Opening | State::Open if !boot_is_known => {
-            Some("it was not closed, and whether the machine has gone down since cannot be told")
+            Some("it was not closed, and it is unknown whether the machine has restarted since")
         }
         State::Opening | State::Open if header.boot_id != boot_id => {
-            Some("it was open on the page cache when the machine went down, so that stores to it may be lost")
+            Some("it was open on the page cache when the machine restarted, so stores may be lost")
         }
         State::Opening | State::Open => None,
     }
@@ -476,8 +476,7 @@ fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     match storage.open(draft, OpenMode::Write) {
         Ok(left) if !left.try_lock(LockKind::Exclusive)? || !left.has_name()? => return Err(locked()),
         Ok(left) if !header::is_unfinished(&*left)? => {
-            let reason =
-                "a pool is made under this name first, and what is there is not left by that; move it elsewhere";
+            let reason = "the draft of a new pool needs this name, and another file has it; move that file away";
             return Err(Error::Unsuitable { pool: place(storage, draft), reason: reason.to_owned() });
         }
         Ok(_) => storage.remove(draft)?,
