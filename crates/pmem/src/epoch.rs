@@ -12,7 +12,7 @@
 //! - E1: a part leaves the queue after every guard is gone that lived when it was retired.
 //! - E2: parts leave in the order in which they came. This costs nothing: a guard that lived when
 //!   an earlier part came is gone, or also lived when a later part came. So any thread can expire
-//!   parts that others keep in incomplete batches ([`Guard::hurry`]). Threads that retire little
+//!   parts that others keep in incomplete batches ([`Guard::expedite`]). Threads that retire little
 //!   hold nothing back for good.
 //! - E3: only the collector owns the box of a number.
 //! - E4: once descriptors are retired, every part waits twice: when the guards of E1 are gone, it
@@ -40,7 +40,7 @@ use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 /// How many parts one thread retires together. Looking for live guards takes a call of the system.
 pub(crate) const BATCH: usize = 8;
 
-/// The most tickets that [`Guard::hurry`] makes: more than there are threads with guards.
+/// The most tickets that [`Guard::expedite`] makes: more than there are threads with guards.
 const TICKETS_MAX: usize = 1 << 13;
 
 /// Prevents the reuse of parts that are retired while it lives. A thread may have several.
@@ -83,12 +83,12 @@ pub(crate) struct Expired {
 struct Queues {
     waiting: Queue<Retired>,
     /// Parts in their second wait (E4), and how many have to leave with them (E5).
-    again: Queue<(Retired, u64)>,
+    second_wait: Queue<(Retired, u64)>,
     /// Whether a descriptor has been retired.
-    is_twice: bool,
-    /// The newest number of both queues at the last call of [`Guard::hurry`], and the tickets it
+    waits_twice: bool,
+    /// The newest number of both queues at the last call of [`Guard::expedite`], and the tickets it
     /// made.
-    hurried: [u64; 2],
+    expedited: [u64; 2],
     tickets: usize,
 }
 
@@ -154,13 +154,13 @@ impl Epochs {
         let [once, twice] = &self.expired;
         let numbers: Vec<u64> = {
             let mut queues = self.queues.lock();
-            let Queues { waiting, again, is_twice, .. } = &mut *queues;
-            if !*is_twice {
+            let Queues { waiting, second_wait, waits_twice, .. } = &mut *queues;
+            if !*waits_twice {
                 return Expired { retired: waiting.take(once, count), left: 0, wait_for: 0 };
             }
             let moved = waiting.take(once, usize::MAX);
-            let wait_for = again.newest() + (moved.len() + waiting.waiting.len()) as u64;
-            moved.into_iter().map(|retired| again.push((retired, wait_for))).collect()
+            let wait_for = second_wait.newest() + (moved.len() + waiting.waiting.len()) as u64;
+            moved.into_iter().map(|retired| second_wait.push((retired, wait_for))).collect()
         };
         if !numbers.is_empty() {
             let guard = self.enter();
@@ -168,9 +168,13 @@ impl Epochs {
             guard.entered.flush();
         }
         let mut queues = self.queues.lock();
-        let taken = queues.again.take(twice, count);
+        let taken = queues.second_wait.take(twice, count);
         let wait_for = taken.last().map_or(0, |(_, wait_for)| *wait_for);
-        Expired { retired: taken.into_iter().map(|(retired, _)| retired).collect(), left: queues.again.first, wait_for }
+        Expired {
+            retired: taken.into_iter().map(|(retired, _)| retired).collect(),
+            left: queues.second_wait.first,
+            wait_for,
+        }
     }
 }
 
@@ -185,15 +189,15 @@ impl Guard<'_> {
 
     /// Retires a part. It leaves the queue when two conditions hold:
     /// - every guard that lives now is gone, including this one;
-    /// - a few more parts were retired, or [`Guard::hurry`] was called.
+    /// - a few more parts were retired, or [`Guard::expedite`] was called.
     ///
     /// Gives how many parts all threads have retired since the last call of that.
     pub(crate) fn retire(&self, retired: Retired) -> u64 {
         let (number, since) = {
             let mut queues = self.epochs.queues.lock();
-            queues.is_twice |= matches!(retired, Retired::Descriptor(_));
+            queues.waits_twice |= matches!(retired, Retired::Descriptor(_));
             let number = queues.waiting.push(retired);
-            (number, number - queues.hurried[0])
+            (number, number - queues.expedited[0])
         };
         self.defer(number, &self.epochs.expired[0]);
         since
@@ -215,12 +219,12 @@ impl Guard<'_> {
     /// batch of tickets. While nothing more is retired, each further call makes twice as many,
     /// until they suffice for any number of threads. By then everything retired has been handed
     /// over, and more tickets would wait for the same guards.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn expedite(&self) {
         let (newest, tickets) = {
             let mut queues = self.epochs.queues.lock();
-            let newest = [queues.waiting.newest(), queues.again.newest()];
-            queues.tickets = if newest == queues.hurried { (2 * queues.tickets).min(2 * TICKETS_MAX) } else { BATCH };
-            queues.hurried = newest;
+            let newest = [queues.waiting.newest(), queues.second_wait.newest()];
+            queues.tickets = if newest == queues.expedited { (2 * queues.tickets).min(2 * TICKETS_MAX) } else { BATCH };
+            queues.expedited = newest;
             (newest, queues.tickets)
         };
         let waits = |queue: &usize| self.epochs.expired[*queue].load(Ordering::Acquire) < newest[*queue];
@@ -294,7 +298,7 @@ mod tests {
             entered.wait();
         });
         assert_eq!(take(&epochs, 100).len(), 16, "two batches; the rest waits for more");
-        epochs.enter().hurry();
+        epochs.enter().expedite();
         assert_eq!(take(&epochs, 3), [16, 17, 18].map(Retired::Slot));
         assert_eq!(take(&epochs, 3), [Retired::Slot(19)]);
     }
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn any_thread_can_let_expire_what_others_have_in_batches_that_are_not_full() {
+    fn any_thread_can_expire_incomplete_batches_of_others() {
         let epochs = Epochs::new();
         let turn = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
@@ -321,7 +325,7 @@ mod tests {
             });
             turn.wait();
             let before = take(&epochs, 100);
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let taken = [before, take(&epochs, 100)];
             turn.wait();
             taken
@@ -349,10 +353,10 @@ mod tests {
 
     /// The second time, the part is in the batch of the thread that found it expired.
     #[test]
-    fn any_thread_can_let_expire_what_waits_again_with_others() {
+    fn any_thread_can_expire_the_second_waits_of_others() {
         let epochs = Epochs::new();
         epochs.enter().retire(Retired::Descriptor(1));
-        epochs.enter().hurry();
+        epochs.enter().expedite();
         let other = epochs.enter();
         let turn = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
@@ -365,7 +369,7 @@ mod tests {
             turn.wait();
             drop(other);
             let before = take(&epochs, 1);
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let after = take(&epochs, 1);
             turn.wait();
             [beside_other.join().unwrap(), before, after]
@@ -393,7 +397,7 @@ mod tests {
             entered.wait();
             _ = epochs.enter().retire(Retired::Slot(1));
             // A batch for each call would be too many.
-            (0..3 * TICKETS_MAX / BATCH + 1).for_each(|_| epochs.enter().hurry());
+            (0..3 * TICKETS_MAX / BATCH + 1).for_each(|_| epochs.enter().expedite());
             let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), take(&epochs, 1));
             leave.wait();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -414,7 +418,7 @@ mod tests {
             if matches!(retired, Retired::Slot(_)) {
                 epochs.enter().retire(Retired::Descriptor(2));
             }
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let taken = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let _meets = epochs.enter();
@@ -428,7 +432,7 @@ mod tests {
                 taken
             });
             assert_eq!(taken, [[], []], "who came later is there");
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             assert_eq!(take(&epochs, 1), [retired]);
         }
     }
@@ -444,11 +448,11 @@ mod tests {
             let epochs = Epochs::new();
             for number in [1, 2] {
                 epochs.enter().retire(Retired::Descriptor(number));
-                epochs.enter().hurry();
+                epochs.enter().expedite();
                 // The first wait is over, and the next one has begun.
                 assert_eq!(epochs.take(0).retired, []);
             }
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             match count {
                 1 => {
                     assert_eq!(epochs.take(1), expired(&[1], 1, 1));

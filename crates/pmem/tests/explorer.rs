@@ -63,7 +63,7 @@ fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays(
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-    assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     assert!(replay(&RIGHT, &case).is_err(), "the choice is of other stores");
 }
 
@@ -80,7 +80,7 @@ fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-    assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     let history = History::record(&RIGHT, RIGHT.steps(0), None).unwrap();
     for cut in history.cuts_from(0) {
         Explorer::new(&RIGHT).after_recovery(&history, cut, 3, Cuts::All, &BREADTH).unwrap();
@@ -101,7 +101,7 @@ fn a_failure_after_many_recoveries_replays_and_what_is_right_survives_them() {
         let case: Case<_> = failure.case.to_string().parse().unwrap();
         assert_eq!(case, failure.case);
         let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-        assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+        assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     }
     (0..200).for_each(|seed| chained(&RIGHT, seed).unwrap());
 }
@@ -178,12 +178,12 @@ impl Subject for Brittle {
         RIGHT.observe(structure)
     }
 
-    fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()> {
+    fn check_usable(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()> {
         self.worked_on.fetch_add(1, Ordering::Relaxed);
         if model.len() == self.unusable_with {
             return Err("it cannot be used".to_owned());
         }
-        RIGHT.work_on(structure, model)
+        RIGHT.check_usable(structure, model)
     }
 
     fn places(&self) -> Vec<Place> {
@@ -232,7 +232,7 @@ fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survive
         let mut explorer = Explorer::new(&subject);
         explorer.all_crashes(&history, 0, &BREADTH).unwrap();
         let outcome = explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default());
-        outcome.err().map(|failure| failure.what)
+        outcome.err().map(|failure| failure.problem)
     };
     assert_eq!(search(opening).as_deref(), Some("a recovery was interrupted"));
     assert_eq!(search(|storage| CACHED.open(storage)), None);
@@ -245,7 +245,7 @@ fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
         let subject = Brittle { domain: PersistenceDomain::PageCache, ..Brittle::new(unusable_with, opening) };
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let outcome = Explorer::new(&subject).all_power_losses(&history, 0, &BREADTH);
-        outcome.err().map_or_else(|| "nothing".to_owned(), |failure| failure.what)
+        outcome.err().map_or_else(|| "nothing".to_owned(), |failure| failure.problem)
     };
     assert_eq!(search(|_| Err("pages may be lost".to_owned()), usize::MAX), "nothing");
     assert_eq!(search(|_| panic!("an offset of a lost page"), usize::MAX), "a panic: an offset of a lost page");
@@ -262,7 +262,7 @@ fn what_recoveries_leave_is_used_further_and_seldom_twice() {
         let outcome = explorer
             .all_power_losses(&history, 0, &BREADTH)
             .and_then(|()| explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()));
-        let failure = outcome.err().map(|failure| failure.what);
+        let failure = outcome.err().map(|failure| failure.problem);
         (failure, explorer.tally.distinct, subject.worked_on.load(Ordering::Relaxed))
     };
     let (failure, distinct, worked_on) = search(usize::MAX);
@@ -282,7 +282,10 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
     let forgetting: Opening =
         |storage| Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage));
     let failures: Vec<_> = (0..20).filter_map(|seed| chained(forgetting, seed)).collect();
-    assert!(!failures.is_empty() && failures.iter().all(|failure| failure.what.contains("instead of")), "{failures:?}");
+    assert!(
+        !failures.is_empty() && failures.iter().all(|failure| failure.problem.contains("instead of")),
+        "{failures:?}"
+    );
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
@@ -316,7 +319,7 @@ fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
         Explorer::new(&subject).inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()).err()
     };
     let failure = search(completing::<false>).unwrap();
-    assert!(failure.what.contains("instead of"), "{failure}");
+    assert!(failure.problem.contains("instead of"), "{failure}");
     assert!(search(completing::<true>).is_none());
 }
 
@@ -334,7 +337,7 @@ fn what_comes_too_early_is_noticed() {
     let history = History::record(&subject, subject.steps(0), None).unwrap();
     let first = history.ends().next().unwrap();
     let failure = *Explorer::new(&subject).kill(&history, first).unwrap_err();
-    assert!(failure.what.contains("instead of"), "{failure}");
+    assert!(failure.problem.contains("instead of"), "{failure}");
 }
 
 /// All of it is deterministic. Where the subject is right, nothing else would notice that a search
@@ -434,7 +437,7 @@ impl Subject for Forgetful {
         Ok(())
     }
 
-    fn work_on(&self, structure: &mut Self::Structure, (): ()) -> Checked<()> {
+    fn check_usable(&self, structure: &mut Self::Structure, (): ()) -> Checked<()> {
         let (_, words) = Self::places(structure);
         let [first, second] = [words, words + WORD_LENGTH].map(|word| structure.backend().load(word));
         if (first, second) == (4, 3) { Err("it is torn".to_owned()) } else { Ok(()) }
@@ -451,5 +454,5 @@ impl Subject for Forgetful {
 fn what_a_recovery_has_stored_may_be_read_after_another_one() {
     let history = History::record(&Forgetful, Forgetful.steps(0)[..1].to_vec(), None).unwrap();
     let failure = *Explorer::new(&Forgetful).all_power_losses(&history, 0, &BREADTH).unwrap_err();
-    assert_eq!(failure.what, "it is torn", "{failure}");
+    assert_eq!(failure.problem, "it is torn", "{failure}");
 }

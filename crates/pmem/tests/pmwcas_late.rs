@@ -115,7 +115,7 @@ fn a_block_is_not_given_out_while_recovery_would_meet_a_descriptor_with_a_word_i
         assert!(descriptor.execute().unwrap());
     });
     let held_meanwhile = pool.backend().load(word);
-    owner.go_on(At::Fence("pmwcas.complete"), 0);
+    owner.resume_until(At::Fence("pmwcas.complete"), 0);
     {
         let guard = pool.pin();
         let mut descriptor = Descriptor::new(&pool, &guard).unwrap();

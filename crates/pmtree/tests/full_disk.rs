@@ -248,7 +248,7 @@ fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
 /// What a reader keeps is all that there is, so that deletions merge nothing while it is there.
 /// Nobody deletes anything later, and the blocks are there for who inserts.
 #[test]
-fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
+fn nodes_that_deletions_left_are_merged_when_space_is_needed() {
     for rebalancing in BOTH {
         for is_opened_again in [false, true] {
             let (storage, options, mut tree, entries) = filled(rebalancing);
@@ -295,7 +295,7 @@ fn threads_that_need_space_at_the_same_time_all_find_it() {
 /// Some threads have made room one after the other, and each keeps to itself what it has retired
 /// last, until it retires more.
 #[test]
-fn who_finds_no_space_takes_what_threads_have_retired_last() {
+fn an_operation_without_space_reuses_the_latest_retired_blocks() {
     for (threads, rebalancing) in [1, 8].into_iter().flat_map(|threads| BOTH.map(|rebalancing| (threads, rebalancing)))
     {
         let (_storage, _, mut tree, entries) = filled(rebalancing);
@@ -359,7 +359,7 @@ fn fill_until_refused(seed: u64) {
 }
 
 #[test]
-fn who_is_refused_with_the_pool_to_itself_is_refused_again() {
+fn an_operation_refused_alone_is_refused_again() {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
         None if std::env::var_os("TERRANE_SOAK").is_some() => 0..4000,

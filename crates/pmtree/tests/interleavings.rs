@@ -168,7 +168,7 @@ fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, 
                 let (at, first) = stops.from.unwrap_or((At::Change, number));
                 let stopped = Stopped::start(at, first, write);
                 if stops.from.is_some() {
-                    stopped.go_on(At::Change, number);
+                    stopped.resume_until(At::Change, number);
                 }
                 *writing.lock().unwrap() = Some(stopped);
             };
@@ -375,7 +375,7 @@ fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing(
                     let writer = Stopped::start(COMMIT, 0, move || Scenario::run(&writing, &[operation]));
                     let writer = Arc::new(writer);
                     let going_on = writer.clone();
-                    let clear = move || going_on.go_on(CLEAR, 0);
+                    let clear = move || going_on.resume_until(CLEAR, 0);
                     let (found, was_interrupted) = interrupt(At::Load, place, clear, || search.run(&tree));
                     let has_cleared = Stopped::end(Arc::into_inner(writer)) == [true];
                     scenario.check(&search, &found, done, done + 1, &format!("cleared after {place} loads"));

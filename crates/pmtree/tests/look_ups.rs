@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again, loads_of};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_testkit::crash::Controller;
@@ -323,7 +323,7 @@ fn times(tree: &Tree) -> usize {
 fn go_on_until_it_has_gone(tree: &Tree, deletion: &Stopped) {
     let before = times(tree);
     while times(tree) == before {
-        deletion.go_on(At::Change, 0);
+        deletion.resume_until(At::Change, 0);
     }
 }
 
@@ -352,7 +352,7 @@ fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
                 let (led, move_again) = (tree.clone(), move_before.clone());
                 let move_twice = move || {
                     move_before();
-                    go_on_to(At::Load, second, move || {
+                    interrupt_again(At::Load, second, move || {
                         lead_on(&led);
                         move_again();
                     });

@@ -11,7 +11,7 @@ use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again, loads_of};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_testkit::crash::Controller;
@@ -108,9 +108,9 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
                         if is_begun {
                             // The last entry has gone, and its node will take in the other half.
                             let begun = Stopped::start(At::Fence("fbr.merge.entries"), 0, merge);
-                            go_on_to(At::Load, second, move || _ = Stopped::end([begun]));
+                            interrupt_again(At::Load, second, move || _ = Stopped::end([begun]));
                         } else {
-                            go_on_to(At::Load, second, merge);
+                            interrupt_again(At::Load, second, merge);
                         }
                     };
                     let (found, was_interrupted) = interrupt(At::Load, first, split, || search(&tree, is_by_distance));
@@ -284,7 +284,7 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
         drop(changed);
         if let Some(load) = loads.pop_front() {
             let more: Box<dyn FnOnce()> = Box::new(change_at(passing, loads));
-            go_on_to(At::Load, load, more);
+            interrupt_again(At::Load, load, more);
         }
     }
 }

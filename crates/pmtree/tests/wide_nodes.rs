@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::support::{BOTH, FORMS, options, random, rect};
 use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Stopped, go_on_to, interrupt};
+use terrane_pmem::interrupting::{At, Stopped, interrupt, interrupt_again};
 use terrane_pmtree::fbr::{Options, Rebalancing, SearchMode};
 use terrane_pmtree::{Census, Rect};
 use terrane_storage::Storage;
@@ -123,8 +123,8 @@ fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
                     let writer = Arc::new(Stopped::start(COMMIT, 0, move || operate(&writing, operation)));
                     let (first, second) = (writer.clone(), writer.clone());
                     let bring_in = move || {
-                        first.go_on(At::Change, changes);
-                        go_on_to(At::Load, loads, move || second.go_on(CLEAR, 0));
+                        first.resume_until(At::Change, changes);
+                        interrupt_again(At::Load, loads, move || second.resume_until(CLEAR, 0));
                     };
                     let (mut found, _) = interrupt(At::Load, place, bring_in, || search(&tree, is_by_distance));
                     Stopped::end(Arc::into_inner(writer));

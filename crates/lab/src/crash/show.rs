@@ -67,7 +67,7 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
         Format::Text => writeln!(out, "{failure}"),
         Format::Json => {
             let params = json!({
-                "configuration": failure.case.configuration, "what": failure.what,
+                "configuration": failure.case.configuration, "what": failure.problem,
                 "crashes": failure.crashes, "replay": failure.command(),
             });
             figure(out, failure.structure, &params, "violations", 1.into(), "")
@@ -91,7 +91,7 @@ pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut 
     for caught in &report.caught {
         let params = json!({
             "site": caught.dropped.to_string(), "configuration": caught.configuration(), "seed": caught.seed,
-            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.what,
+            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.problem,
             "replay": caught.failure.command(),
         });
         figure(out, report.structure, &params, "caught", 1.into(), "")?;

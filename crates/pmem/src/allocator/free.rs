@@ -12,15 +12,15 @@ use crate::{Backend, Result};
 #[derive(Debug, Default)]
 pub(super) struct Free {
     /// Number of chunks, from the first, that have been scanned.
-    seen: u64,
+    scanned: u64,
     /// Chunks without acquired blocks when they were scanned, and without a length since.
     empty: Vec<u64>,
     lengths: BTreeMap<u64, Blocks>,
     /// Deferred blocks, oldest first. Each is given out when this number of parts has left the
     /// queue of retired parts (E5).
-    held: VecDeque<(u64, Chunk, u64)>,
+    deferred: VecDeque<(u64, Chunk, u64)>,
     /// Where the deferred blocks begin.
-    held_blocks: BTreeSet<u64>,
+    deferred_blocks: BTreeSet<u64>,
 }
 
 /// The free blocks of one length.
@@ -53,7 +53,7 @@ impl Free {
             while free != 0 {
                 let highest = u64::BITS - 1 - free.leading_zeros();
                 let block = chunk.block(word, highest);
-                if !self.held_blocks.contains(&block) {
+                if !self.deferred_blocks.contains(&block) {
                     blocks.listed.push(block);
                 }
                 free &= !(1 << highest);
@@ -63,16 +63,16 @@ impl Free {
 
     /// Scans the head of the next of `chunks`; `false` if there is none. `chunk_at` gives the chunk
     /// of a number, if it has blocks.
-    pub(super) fn look_at_next(
+    pub(super) fn scan_next(
         &mut self,
         backend: &impl Backend,
         chunks: u64,
         chunk_at: impl FnOnce(u64) -> Result<Option<Chunk>>,
     ) -> Result<bool> {
-        if self.seen == chunks {
+        if self.scanned == chunks {
             return Ok(false);
         }
-        let index = self.seen;
+        let index = self.scanned;
         match chunk_at(index)? {
             Some(chunk)
                 if self.holds_some_of(&chunk)
@@ -83,18 +83,18 @@ impl Free {
             // Nothing of it is handed out: only scanned chunks give blocks.
             Some(_) | None => self.empty.push(index),
         }
-        self.seen += 1;
+        self.scanned += 1;
         Ok(true)
     }
 
     fn holds_some_of(&self, chunk: &Chunk) -> bool {
-        self.held_blocks.range(chunk.blocks()).next().is_some()
+        self.deferred_blocks.range(chunk.blocks()).next().is_some()
     }
 
     /// Counts the newest chunk as scanned, and gives its number.
     pub(super) fn note_grown(&mut self) -> u64 {
-        self.seen += 1;
-        self.seen - 1
+        self.scanned += 1;
+        self.scanned - 1
     }
 
     pub(super) fn take_empty(&mut self) -> Option<u64> {
@@ -112,22 +112,22 @@ impl Free {
         if wait_for == 0 {
             self.give_back(&chunk, number);
         } else {
-            self.held.push_back((wait_for, chunk, number));
-            self.held_blocks.insert(chunk.start_of(number));
+            self.deferred.push_back((wait_for, chunk, number));
+            self.deferred_blocks.insert(chunk.start_of(number));
         }
     }
 
     /// Takes back the blocks that were deferred until `left` parts have left the queue.
     pub(super) fn note_left(&mut self, left: u64) {
-        while let Some((_, chunk, number)) = self.held.pop_front_if(|(wait_for, ..)| *wait_for <= left) {
-            self.held_blocks.remove(&chunk.start_of(number));
+        while let Some((_, chunk, number)) = self.deferred.pop_front_if(|(wait_for, ..)| *wait_for <= left) {
+            self.deferred_blocks.remove(&chunk.start_of(number));
             self.give_back(&chunk, number);
         }
     }
 
     /// Takes back a block whose bit has been cleared, unless a later scan will find it.
     fn give_back(&mut self, chunk: &Chunk, number: u64) {
-        if chunk.index >= self.seen {
+        if chunk.index >= self.scanned {
             return;
         }
         let blocks = self.lengths.entry(chunk.block_length).or_default();

@@ -227,14 +227,14 @@ impl<B: Backend> Pool<B> {
     /// Settles the descriptors that a crash has left, and then the intents, whose links may lie in
     /// blocks that a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
-        self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.forget_uses_to_come(descriptor))?;
-        self.settle_what_is_left()?;
-        self.take_over_pages()
+        self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.clear_later_entries(descriptor))?;
+        self.settle_everything()?;
+        self.adopt_pages()
     }
 
     /// Settles all intents and descriptors, as when the pool is opened: nobody uses it. This
     /// includes those that were begun and forgotten by the program.
-    pub(crate) fn settle_what_is_left(&self) -> Result<()> {
+    pub(crate) fn settle_everything(&self) -> Result<()> {
         let mut descriptors = Vec::new();
         for descriptor in self.all_units(&DESCRIPTORS)? {
             if !self.is_free(descriptor)? {

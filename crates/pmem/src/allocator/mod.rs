@@ -100,7 +100,7 @@ impl<B: Backend> Pool<B> {
     /// retirements, or where slots run short. If more than a few threads have guards, some intents
     /// may be left to later calls.
     pub fn reclaim(&self) -> Result<usize> {
-        self.pin().hurry();
+        self.pin().expedite();
         self.settle_all_expired()
     }
 
@@ -204,7 +204,7 @@ impl<B: Backend> Pool<B> {
             if let Some(block) = free.take(self.backend(), block_length) {
                 return Ok(block);
             }
-            if !free.look_at_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
+            if !free.scan_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
                 let index = match free.take_empty() {
                     Some(index) => index,
                     None => {

@@ -101,7 +101,7 @@ impl<B: Backend> Pool<B> {
             Retired::Descriptor(_) => &self.allocator().descriptors,
         };
         if since >= BATCH as u64 && free.lock().len() < BATCH {
-            guard.hurry();
+            guard.expedite();
         }
     }
 
@@ -119,11 +119,11 @@ impl<B: Backend> Pool<B> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
         }
-        if let Some(unit) = self.settle_for(free) {
+        if let Some(unit) = self.settle_until_free(free) {
             return Ok(unit);
         }
-        self.pin().hurry();
-        if let Some(unit) = self.settle_for(free) {
+        self.pin().expedite();
+        if let Some(unit) = self.settle_until_free(free) {
             return Ok(unit);
         }
         let page = self.add_page(units)?;
@@ -136,7 +136,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// A unit that became free meanwhile, or that settling expired parts frees.
-    fn settle_for(&self, free: &Mutex<Vec<u64>>) -> Option<u64> {
+    fn settle_until_free(&self, free: &Mutex<Vec<u64>>) -> Option<u64> {
         loop {
             // A failure has the same causes and effects as at the end of an intent.
             let settled = self.settle_expired(RECLAIMED_AT_ONCE).unwrap_or(0);
@@ -232,7 +232,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// After recovery, makes the units of added pages available.
-    pub(super) fn take_over_pages(&self) -> Result<()> {
+    pub(super) fn adopt_pages(&self) -> Result<()> {
         for (units, free) in [(&SLOTS, &self.allocator().slots), (&DESCRIPTORS, &self.allocator().descriptors)] {
             let pages = self.pages(units)?;
             self.note_pages(units, &pages);

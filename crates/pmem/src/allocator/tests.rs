@@ -46,7 +46,7 @@ fn reopened(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
 }
 
 /// Such a pool after the first word of the first bitmap was scanned, and nothing else.
-fn looked_at_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
+fn scanned_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     let (pool, blocks) = reopened(chunks);
     release(&pool, blocks[0][0]);
     assert_eq!(pool.claim(64).unwrap(), blocks[0][0]);
@@ -71,32 +71,32 @@ fn claim_each_once(pool: &Pool<Traced>, acquired: &[Vec<u64>], released: &[u64])
 }
 
 #[test]
-fn a_block_freed_ahead_of_where_was_looked_is_claimed_once() {
-    let (pool, blocks) = looked_at_once(1);
+fn a_block_freed_ahead_of_the_scan_is_claimed_once() {
+    let (pool, blocks) = scanned_once(1);
     claim_each_once(&pool, &blocks, &[blocks[0][199], blocks[0][1]]);
 }
 
 #[test]
-fn a_block_freed_in_the_very_word_that_is_looked_at_next_is_claimed_once() {
+fn a_block_freed_in_the_next_word_to_scan_is_claimed_once() {
     for number in [64, 127] {
-        let (pool, blocks) = looked_at_once(1);
+        let (pool, blocks) = scanned_once(1);
         assert_eq!(pool.locate(blocks[0][number]).unwrap().1, number as u64);
         claim_each_once(&pool, &blocks, &[blocks[0][number]]);
     }
 }
 
 #[test]
-fn a_block_freed_in_the_very_chunk_that_is_looked_at_next_is_claimed_once() {
+fn a_block_freed_in_the_next_chunk_to_scan_is_claimed_once() {
     let (pool, blocks) = reopened(1);
     claim_each_once(&pool, &blocks, &[blocks[0][5]]);
     for chunk in [1, 2] {
-        let (pool, blocks) = looked_at_once(3);
+        let (pool, blocks) = scanned_once(3);
         claim_each_once(&pool, &blocks, &[blocks[chunk][5]]);
     }
 }
 
 #[test]
-fn a_block_freed_in_a_chunk_that_waits_to_be_looked_at_is_claimed_once() {
+fn a_block_freed_in_an_unscanned_chunk_is_claimed_once() {
     let (pool, blocks) = reopened(3);
     // No chunk has such blocks: all heads are scanned, and not one bitmap.
     pool.claim(128).unwrap();
@@ -113,8 +113,8 @@ fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
 }
 
 #[test]
-fn a_block_that_is_held_is_not_found_where_nobody_has_looked() {
-    for (pool, blocks) in [reopened(2), looked_at_once(2)] {
+fn a_deferred_block_is_not_found_by_the_scan() {
+    for (pool, blocks) in [reopened(2), scanned_once(2)] {
         // Words of the bitmap that are scanned next, and later.
         for number in [1, 63, 64, 130] {
             free_after(&pool, 5, blocks[0][number]);
@@ -131,7 +131,7 @@ fn a_block_that_is_held_is_not_found_where_nobody_has_looked() {
 }
 
 #[test]
-fn a_chunk_of_which_blocks_are_held_takes_no_other_length() {
+fn a_chunk_with_deferred_blocks_takes_no_other_length() {
     let (pool, blocks) = reopened(2);
     let (&held, others) = blocks[0].split_first().unwrap();
     others.iter().for_each(|&block| release(&pool, block));
@@ -152,7 +152,7 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     intent.retire(&pool.pin());
     let is_given_out = || pool.claim(64).unwrap() == block;
     let settling = pool.allocator().settling.lock();
-    pool.pin().hurry();
+    pool.pin().expedite();
     pool.settle_some_expired();
     assert!(!is_given_out(), "settled beside another thread");
     drop(settling);

@@ -55,7 +55,7 @@ pub fn interrupt<T>(
 
 /// Within an interruption: interrupts the same operation again, at a later access, counted from
 /// here.
-pub fn go_on_to(at: At, number: usize, interruption: impl FnOnce() + 'static) {
+pub fn interrupt_again(at: At, number: usize, interruption: impl FnOnce() + 'static) {
     PENDING.set(Some((at, number, Box::new(interruption))));
 }
 
@@ -64,7 +64,7 @@ pub fn loads_of<T>(run: impl FnOnce() -> T) -> usize {
     fn count(loads: Rc<Cell<usize>>) -> Interruption {
         Box::new(move || {
             loads.set(loads.get() + 1);
-            go_on_to(At::Load, 0, count(loads));
+            interrupt_again(At::Load, 0, count(loads));
         })
     }
     let loads = Rc::default();
@@ -104,7 +104,7 @@ impl Stopped {
     }
 
     /// Continues it up to a later access, counted from here.
-    pub fn go_on(&self, at: At, number: usize) {
+    pub fn resume_until(&self, at: At, number: usize) {
         let (reach, reached) = mpsc::channel();
         let _ = self.resume.send((at, number, reach));
         let _ = reached.recv();

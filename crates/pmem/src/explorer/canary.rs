@@ -143,7 +143,7 @@ impl Subject for Canary {
         Ok(numbers)
     }
 
-    fn work_on(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
+    fn check_usable(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
         self.apply(pool, &mut model, &Add(77))?;
         let found = self.observe(pool)?;
         if found == model { Ok(()) } else { Err(format!("it holds {found:?} instead of {model:?}")) }
@@ -166,7 +166,10 @@ pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
         (Ok(()), Err(failure)) => Ok(*failure),
         (Err(failure), _) => {
             // The message is complete: no program replays the canary.
-            Err(format!("the explorer is broken: it reports a failure of a structure that is right: {}", failure.what))
+            Err(format!(
+                "the explorer is broken: it reports a failure of a structure that is right: {}",
+                failure.problem
+            ))
         }
         (Ok(()), Ok(())) => {
             Err("the explorer is broken: it does not catch a structure that is wrong on purpose".to_owned())

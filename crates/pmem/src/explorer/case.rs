@@ -41,7 +41,7 @@ impl<Step> Crash<Step> {
     }
 
     /// The same with a description.
-    pub(super) fn told(image: &Image) -> (Self, String) {
+    pub(super) fn described(image: &Image) -> (Self, String) {
         (Self::of(image), image.describe())
     }
 }
@@ -73,7 +73,7 @@ pub struct Failure<Step> {
     /// The case that shows it.
     pub case: Case<Step>,
     /// The problem.
-    pub what: String,
+    pub problem: String,
     /// Descriptions of the crashes.
     pub crashes: Vec<String>,
 }
@@ -149,10 +149,10 @@ impl<Step: FromStr> FromStr for Case<Step> {
 
 impl<Step> Failure<Step> {
     /// Steps that go wrong without a crash.
-    pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, what: String) -> Box<Self> {
+    pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, problem: String) -> Box<Self> {
         let configuration = subject.configuration().to_owned();
         let case = Case { configuration, steps, dropped: None, crashes: Vec::new() };
-        Box::new(Self { structure: subject.structure(), case, what, crashes: Vec::new() })
+        Box::new(Self { structure: subject.structure(), case, problem, crashes: Vec::new() })
     }
 }
 
@@ -166,7 +166,7 @@ impl<Step: Display> Failure<Step> {
 
 impl<Step: Display> Display for Failure<Step> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "{} ({}): {}", self.structure, self.case.configuration, self.what)?;
+        writeln!(formatter, "{} ({}): {}", self.structure, self.case.configuration, self.problem)?;
         if let Some(dropped) = &self.case.dropped {
             writeln!(formatter, "  left out: {dropped}")?;
         }

@@ -40,7 +40,7 @@ impl<S: Subject> Explorer<'_, S> {
         loop {
             let from = run.len().saturating_sub(STEPS_MAX);
             let Some(cut) = history.cuts_from(from).choose(&mut random) else { return Ok(()) };
-            let Crashed { before, last, found } = self.crash_drawn(&history, cut, &mut random)?;
+            let Crashed { before, last, found } = self.random_crash(&history, cut, &mut random)?;
             // Steps that were not begun come next.
             let begun = history.steps_done(cut).map_or(0, |done| done + 1).min(run.len());
             let undone = steps.len() - left.len() - (run.len() - begun);
@@ -55,21 +55,22 @@ impl<S: Subject> Explorer<'_, S> {
     }
 
     /// A crash at a cut, and perhaps one in the recovery from it.
-    fn crash_drawn(
+    fn random_crash(
         &mut self,
         history: &History<'_, S>,
         cut: usize,
         random: &mut SmallRng,
     ) -> Result<Crashed<S::Model>, Box<Failure<S::Step>>> {
-        let first = self.image_drawn(&history.controller, cut, random);
+        let first = self.random_image(&history.controller, cut, random);
         let found = self.survive(history, &[], &first, history.allowed(cut))?;
         if !random.random_ratio(1, INSIDE) {
             return Ok(Crashed { before: None, last: first, found });
         }
         let restarted = first.restart();
-        recover(self.subject(), &restarted, None).map_err(|what| history.failure(vec![Crash::told(&first)], what))?;
+        recover(self.subject(), &restarted, None)
+            .map_err(|problem| history.failure(vec![Crash::described(&first)], problem))?;
         let cut_inside = random.random_range(0..=restarted.events());
-        let last = self.image_drawn(&restarted, cut_inside, random);
+        let last = self.random_image(&restarted, cut_inside, random);
         // Contents that were observed must stay.
         let seen = std::slice::from_ref(&found);
         let allowed = if cut_inside == restarted.events() { seen } else { history.allowed(cut) };
@@ -78,7 +79,7 @@ impl<S: Subject> Explorer<'_, S> {
     }
 
     /// A random image of those that a crash at a cut can leave.
-    fn image_drawn(&self, controller: &Controller, cut: usize, random: &mut SmallRng) -> Image {
+    fn random_image(&self, controller: &Controller, cut: usize, random: &mut SmallRng) -> Image {
         let breadth = Breadth { branches: 0, samples: SAMPLES, seed: random.random() };
         let crashes = self.crashes_at(controller, cut, &breadth);
         crashes.choose(random).unwrap_or_else(|| controller.process_kill(cut))

@@ -165,7 +165,7 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Ste
                     free.insert(History::record(subject, subject.steps(seed), None)?.controller.log());
                 }
                 let places = left_out(&logs[&seed], &dropped);
-                let looked = Looked { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
+                let looked = Omission { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
                 found = catch(subject, &looked, gate, &mut report.tally);
                 if found.is_some() {
                     break;
@@ -231,7 +231,7 @@ fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str
 }
 
 /// The instruction that is left out, and from which history.
-struct Looked<'d> {
+struct Omission<'d> {
     dropped: &'d Dropped,
     seed: u64,
     /// Its occurrences in the history.
@@ -240,8 +240,8 @@ struct Looked<'d> {
     is_of_recovery: bool,
 }
 
-fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
-    let &Looked { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
+fn catch<S: Subject>(subject: &S, looked: &Omission<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
+    let &Omission { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
         Err(failure) => Some((failure, Some(0))),
         Ok(history) => {
@@ -255,9 +255,9 @@ fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut 
             let found = near
                 .into_iter()
                 .find_map(|cut| explorer.power_losses(&history, cut, &gate.near).err())
-                .or_else(|| look(&mut explorer, &history, &of_creation, &gate.breadth, 1))
+                .or_else(|| search_cuts(&mut explorer, &history, &of_creation, &gate.breadth, 1))
                 .or_else(|| is_of_recovery.then(|| near_in_recovery(&mut explorer, &history, dropped, gate)).flatten())
-                .or_else(|| look(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
+                .or_else(|| search_cuts(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
             *tally += explorer.tally;
             found.map(|failure| {
                 let done = failure.case.crashes.first().and_then(|crash| history.steps_done(crash.cut));
@@ -276,7 +276,7 @@ fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut 
 
 /// The first problem after crashes at some cuts. If there is none, the first after crashes at some
 /// of these and in the recovery that follows.
-fn look<S: Subject>(
+fn search_cuts<S: Subject>(
     explorer: &mut Explorer<'_, S>,
     history: &History<'_, S>,
     cuts: &[usize],

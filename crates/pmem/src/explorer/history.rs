@@ -63,7 +63,7 @@ impl<'s, S: Subject> History<'s, S> {
         found: S::Model,
         steps: Vec<S::Step>,
     ) -> Result<Self, Box<Failure<S::Step>>> {
-        let mut past = self.past(before.iter().copied().chain([last]).map(Crash::told));
+        let mut past = self.past(before.iter().copied().chain([last]).map(Crash::described));
         if let Some((crash, _)) = past.crashes.last_mut() {
             crash.then = steps.clone();
         }
@@ -90,7 +90,7 @@ impl<'s, S: Subject> History<'s, S> {
         let _running = RUNNING.lock();
         match guarded(|| run(&mut history)) {
             Ok(()) => Ok(history),
-            Err(what) => Err(history.failure(Vec::new(), what)),
+            Err(problem) => Err(history.failure(Vec::new(), problem)),
         }
     }
 
@@ -163,9 +163,9 @@ impl<'s, S: Subject> History<'s, S> {
     }
 
     /// A failure of the last of these crashes; without any, of the steps themselves.
-    pub fn failure(&self, crashes: Vec<(Crash<S::Step>, String)>, what: String) -> Box<Failure<S::Step>> {
+    pub fn failure(&self, crashes: Vec<(Crash<S::Step>, String)>, problem: String) -> Box<Failure<S::Step>> {
         let Before { steps, crashes } = self.past(crashes);
-        let mut failure = Failure::without_crash(self.subject, steps, what);
+        let mut failure = Failure::without_crash(self.subject, steps, problem);
         failure.case.dropped = self.dropped.clone();
         (failure.case.crashes, failure.crashes) = crashes.into_iter().unzip();
         failure

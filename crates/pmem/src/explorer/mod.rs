@@ -87,7 +87,7 @@ pub trait Subject: Sync {
     fn observe(&self, structure: &mut Self::Structure) -> Checked<Self::Model>;
 
     /// Checks that a structure with these contents can be used further.
-    fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
+    fn check_usable(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
 
     /// All flushes and fences of the structure itself, without those of lower layers. The [`gate`]
     /// fails if it does not reach one of them.

@@ -40,7 +40,7 @@ const REFUSED: usize = 4;
 
 /// If a recovery left the same contents as an earlier one, its further use is checked in one of
 /// this many cases. This shows whether more than the contents matters.
-const WORKED_ON_AGAIN: u64 = 16;
+const USABLE_CHECKED_AGAIN: u64 = 16;
 
 /// The size of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,12 +123,12 @@ impl<'s, S: Subject> Explorer<'s, S> {
 
     /// Tries the states that a power loss at a cut may leave.
     pub fn power_losses(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
-        self.losses(&history.controller, cut, breadth, |explorer, image| explorer.judge(history, image))
+        self.losses(&history.controller, cut, breadth, |explorer, image| explorer.verify(history, image))
     }
 
     /// Tries the state that a kill at a cut leaves.
     pub fn kill(&mut self, history: &History<'_, S>, cut: usize) -> Search<S> {
-        self.judge(history, &history.controller.process_kill(cut)).map(drop)
+        self.verify(history, &history.controller.process_kill(cut)).map(drop)
     }
 
     /// Tries crashes in the recovery from a crash at a cut. The first crash is a kill, or a power
@@ -204,7 +204,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| {
             // A problem with it is reported for the image itself.
-            let Ok(found) = self.outcome(&image).found.clone() else { return self.judge(history, &image).map(drop) };
+            let Ok(found) = self.outcome(&image).found.clone() else { return self.verify(history, &image).map(drop) };
             let resumed = history.resume((&[], &image), found, then.to_vec())?;
             match cuts {
                 Cuts::All => self.all_power_losses(&resumed, 0, breadth),
@@ -240,7 +240,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let restarted = first.restart();
         // A problem with it is reported for the image itself.
         let Ok(found) = recover(self.subject, &restarted, history.dropped.as_ref()) else {
-            return self.judge(history, first).map(drop);
+            return self.verify(history, first).map(drop);
         };
         let last = restarted.events();
         let mut is_sufficient = sufficient(&restarted, self.subject.domain());
@@ -249,11 +249,12 @@ impl<'s, S: Subject> Explorer<'s, S> {
         for cut in cuts.unwrap_or(all) {
             // Contents that were observed must stay.
             let allowed = if cut == last { std::slice::from_ref(&found) } else { history.allowed(first.cut()) };
-            let judge = |explorer: &mut Self, image: &Image| explorer.judge_as(history, &[first], image, allowed);
+            let verify =
+                |explorer: &mut Self, image: &Image| explorer.verify_against(history, &[first], image, allowed);
             if is_sufficient(&cut) {
-                self.losses(&restarted, cut, breadth, judge)?;
+                self.losses(&restarted, cut, breadth, verify)?;
             }
-            judge(self, &restarted.process_kill(cut))?;
+            verify(self, &restarted.process_kill(cut))?;
         }
         Ok(())
     }
@@ -263,7 +264,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         controller: &Controller,
         cut: usize,
         breadth: &Breadth,
-        mut judge: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
+        mut verify: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
     ) -> Search<S> {
         self.tally.cuts += 1;
         let breadth = match self.subject.domain() {
@@ -273,7 +274,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let mut branches = controller.branches(cut);
         for _ in 0..breadth.branches {
             let Some(image) = branches.next() else { return Ok(()) };
-            let reads = judge(self, &image)?;
+            let reads = verify(self, &image)?;
             branches.note(&reads);
         }
         if branches.next().is_none() {
@@ -281,15 +282,15 @@ impl<'s, S: Subject> Explorer<'s, S> {
         }
         self.tally.cuts_sampled += 1;
         let budget = Budget { exhaustive_pending: 0, samples: breadth.samples, name_order: NameOrder::AnySubset };
-        controller.images(cut, &budget, breadth.seed).try_for_each(|image| judge(self, &image).map(drop))
+        controller.images(cut, &budget, breadth.seed).try_for_each(|image| verify(self, &image).map(drop))
     }
 
-    fn judge(&mut self, history: &History<'_, S>, image: &Image) -> Result<Reads, Box<Failure<S::Step>>> {
-        self.judge_as(history, &[], image, history.allowed(image.cut()))
+    fn verify(&mut self, history: &History<'_, S>, image: &Image) -> Result<Reads, Box<Failure<S::Step>>> {
+        self.verify_against(history, &[], image, history.allowed(image.cut()))
     }
 
     /// Checks that the contents are among the allowed ones. Gives the words that recovery has read.
-    pub(super) fn judge_as(
+    pub(super) fn verify_against(
         &mut self,
         history: &History<'_, S>,
         before: &[&Image],
@@ -305,9 +306,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Ok(model) if allowed.contains(model) => return Ok(outcome.reads.clone()),
             Ok(model) => format!("it holds {model:?} instead of one of {allowed:?}"),
             Err(_) if has_lost_pages && outcome.is_refused => return Ok(outcome.reads.clone()),
-            Err(what) => what.clone(),
+            Err(problem) => problem.clone(),
         };
-        let crashes = before.iter().copied().chain([image]).map(Crash::told);
+        let crashes = before.iter().copied().chain([image]).map(Crash::described);
         Err(history.failure(crashes.collect(), wrong))
     }
 
@@ -319,10 +320,10 @@ impl<'s, S: Subject> Explorer<'s, S> {
         image: &Image,
         allowed: &[S::Model],
     ) -> Result<S::Model, Box<Failure<S::Step>>> {
-        self.judge_as(history, before, image, allowed)?;
+        self.verify_against(history, before, image, allowed)?;
         let found = self.outcome(image).found.clone();
-        let crashes = || before.iter().copied().chain([image]).map(Crash::told).collect();
-        found.map_err(|what| history.failure(crashes(), what))
+        let crashes = || before.iter().copied().chain([image]).map(Crash::described).collect();
+        found.map_err(|problem| history.failure(crashes(), problem))
     }
 
     fn outcome(&mut self, image: &Image) -> &Outcome<S::Model> {
@@ -330,7 +331,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.outcomes.entry(image.hash_contents()).or_insert_with(|| {
             self.tally.distinct += 1;
             let (subject, storage, usable) = (self.subject, image.watched(), &mut self.usable);
-            let is_spot_check = self.tally.distinct.is_multiple_of(WORKED_ON_AGAIN);
+            let is_spot_check = self.tally.distinct.is_multiple_of(USABLE_CHECKED_AGAIN);
             let (mut reads, mut is_refused) = (None, false);
             let found = guarded(|| {
                 let mut structure = subject.open(&storage).inspect_err(|_| is_refused = true)?;
@@ -339,7 +340,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
                 let read_then = match usable.get(&left) {
                     Some(read_then) if !is_spot_check => read_then,
                     _ => {
-                        subject.work_on(&mut structure, model.clone())?;
+                        subject.check_usable(&mut structure, model.clone())?;
                         let read_then = storage.take_touched().words_read();
                         usable.entry(left).insert_entry(read_then).into_mut()
                     }

@@ -90,12 +90,12 @@ fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step
 /// The same failure with fewer losses in its last crash.
 fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let Ok(history) = record(subject, &failure.case) else { return failure };
-    let Ok(Crashes { history, images, allowed }) = go_through(history, &failure.case) else { return failure };
+    let Ok(Crashes { history, images, allowed }) = run_again(history, &failure.case) else { return failure };
     let Some((last, before)) = images.split_last() else { return failure };
     let before: Vec<&Image> = before.iter().collect();
     let mut smallest = failure;
     let mut explorer = Explorer::new(subject);
-    last.shrink(|image| match explorer.judge_as(&history, &before, image, &allowed) {
+    last.shrink(|image| match explorer.verify_against(&history, &before, image, &allowed) {
         Ok(_) => false,
         Err(failure) => {
             smallest = *failure;
@@ -108,15 +108,15 @@ fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::S
 /// Replays a case, and gives the failure, if it fails again. It is an error if the case does not
 /// fit the subject.
 pub fn replay<S: Subject>(subject: &S, case: &Case<S::Step>) -> Checked<Option<Failure<S::Step>>> {
-    let gone_through = record(subject, case).map_err(Gone::Wrong).and_then(|history| go_through(history, case));
-    let Crashes { history, images, allowed } = match gone_through {
+    let outcome = record(subject, case).map_err(Unreached::Wrong).and_then(|history| run_again(history, case));
+    let Crashes { history, images, allowed } = match outcome {
         Ok(crashes) => crashes,
-        Err(Gone::Wrong(failure)) => return Ok(Some(*failure)),
-        Err(Gone::Foreign(what)) => return Err(what),
+        Err(Unreached::Wrong(failure)) => return Ok(Some(*failure)),
+        Err(Unreached::Foreign(problem)) => return Err(problem),
     };
     let Some((last, before)) = images.split_last() else { return Ok(None) };
     let before: Vec<&Image> = before.iter().collect();
-    let judged = Explorer::new(subject).judge_as(&history, &before, last, &allowed);
+    let judged = Explorer::new(subject).verify_against(&history, &before, last, &allowed);
     Ok(judged.err().map(|failure| *failure))
 }
 
@@ -129,21 +129,21 @@ struct Crashes<'s, S: Subject> {
 }
 
 /// Why replaying ended early.
-enum Gone<Step> {
+enum Unreached<Step> {
     /// The steps go wrong.
     Wrong(Box<Failure<Step>>),
     /// The case does not fit the subject.
     Foreign(String),
 }
 
-fn go_through<'s, S: Subject>(
+fn run_again<'s, S: Subject>(
     mut history: History<'s, S>,
     case: &Case<S::Step>,
-) -> Result<Crashes<'s, S>, Gone<S::Step>> {
+) -> Result<Crashes<'s, S>, Unreached<S::Step>> {
     let leave = |controller: &Controller, crash: &Crash<S::Step>| match &crash.loss {
         Loss::Kill => Ok(controller.process_kill(crash.cut)),
         Loss::Power(choice) => {
-            controller.image_with(crash.cut, choice).map_err(|foreign| Gone::Foreign(foreign.to_string()))
+            controller.image_with(crash.cut, choice).map_err(|foreign| Unreached::Foreign(foreign.to_string()))
         }
     };
     let dropped = case.dropped.as_ref();
@@ -153,7 +153,7 @@ fn go_through<'s, S: Subject>(
         let mut controller = history.controller.clone();
         let outside = |cuts: RangeInclusive<usize>| {
             let (from, to) = cuts.into_inner();
-            Gone::Foreign(format!("there is no cut {}: cuts are from {from} to {to}", crash.cut))
+            Unreached::Foreign(format!("there is no cut {}: cuts are from {from} to {to}", crash.cut))
         };
         match images.last() {
             None => {
@@ -165,7 +165,7 @@ fn go_through<'s, S: Subject>(
             }
             Some(before) => {
                 controller = before.restart();
-                let found = recover(history.subject, &controller, dropped).map_err(Gone::Foreign)?;
+                let found = recover(history.subject, &controller, dropped).map_err(Unreached::Foreign)?;
                 if crash.cut > controller.events() {
                     return Err(outside(0..=controller.events()));
                 }
@@ -179,9 +179,9 @@ fn go_through<'s, S: Subject>(
             images.push(image);
             continue;
         }
-        let found = recover(history.subject, &image.restart(), dropped).map_err(Gone::Foreign)?;
+        let found = recover(history.subject, &image.restart(), dropped).map_err(Unreached::Foreign)?;
         let before: Vec<&Image> = images.iter().collect();
-        history = history.resume((&before, &image), found, crash.then.clone()).map_err(Gone::Wrong)?;
+        history = history.resume((&before, &image), found, crash.then.clone()).map_err(Unreached::Wrong)?;
         images.clear();
     }
     Ok(Crashes { history, images, allowed })

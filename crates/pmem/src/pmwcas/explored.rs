@@ -345,7 +345,7 @@ impl Subject for Explored {
         check(pool)
     }
 
-    fn work_on(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
+    fn check_usable(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
         use Operation::{Add, Count, Fail, GiveUp, Replace};
         use_all_descriptors(pool, &mut model)?;
         for operation in [Replace(50), Count, Fail, GiveUp, Replace(60), Add(WORDS)] {
@@ -373,9 +373,7 @@ impl Subject for Explored {
                 Some("pmem/tests/allocator_crash.rs: a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing")
             }
             // Threads that run one after the other meet no mark.
-            (_, "pmwcas.clean") => {
-                Some("pmem/src/pmwcas/late_tests.rs: what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves")
-            }
+            (_, "pmwcas.clean") => Some("pmem/src/pmwcas/late_tests.rs: a_late_question_is_taken_back_durably"),
             // Intents are used only while the table is made, in blocks that were never used before.
             (Instruction::Flush, "allocator.clear" | "allocator.page") | (_, "allocator.retire") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")

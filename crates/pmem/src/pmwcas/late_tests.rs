@@ -67,7 +67,7 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves() {
+fn a_late_question_is_taken_back_durably() {
     for instruction in [Instruction::Flush, Instruction::Fence] {
         let leaves_nothing = |is_met| a_late_question_leaves_nothing(is_met, Some(instruction));
         assert_eq!([true, false].map(leaves_nothing), [false; 2], "{instruction:?} can be left out");
@@ -77,14 +77,14 @@ fn what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves() {
 /// A late helper asks after the operation has ended and been retired. A thread that came after that
 /// meets the question, and continues when the helper has left.
 #[test]
-fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
+fn meeting_a_late_question_prevents_reuse_of_the_descriptor() {
     let (_, pool, words) = create(2);
     let (helper, owner) = (pool.pin(), pool.pin());
     let stopped = prepared(&pool, &owner, &words, 10);
     kernel::run(&pool, stopped, OTHERS[0]).unwrap();
     compare_exchange(&pool, words[0], 11, 1, &owner).unwrap().unwrap();
     owner.retire(crate::epoch::Retired::Descriptor(stopped));
-    owner.hurry();
+    owner.expedite();
     drop(owner);
     let asking = conditional(stopped, 0, OTHERS[1]);
     pool.backend().compare_exchange(words[0], 1, asking).unwrap();

@@ -168,7 +168,7 @@ fn of_two_operations_on_the_same_words_one_succeeds() {
 }
 
 #[test]
-fn who_sees_one_new_value_sees_the_others_too() {
+fn a_reader_of_one_new_value_sees_the_others_too() {
     explore(
         &[&[(0, 0, 1), (1, 0, 1)]],
         3,

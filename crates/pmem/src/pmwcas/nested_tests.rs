@@ -181,7 +181,7 @@ fn end_and_take_back(pool: &Pool<Traced>, descriptor: u64, words: &[u64]) {
 /// before it asks again in the first one, where it has asked already and another thread has the
 /// answer.
 #[test]
-fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_another_one_does_not_ask_twice() {
     let (_controller, pool, words) = create(3);
     let guard = pool.pin();
     let own = prepared(&pool, &guard, &words, 10);
@@ -233,7 +233,7 @@ fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
 }
 
 #[test]
-fn who_meets_its_operation_behind_one_whose_failure_was_decided_late_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_one_that_failed_late_does_not_ask_twice() {
     behind_two_others(|pool, first, _| {
         let undecided = pool.status(first).unwrap();
         let failed = Status { state: State::Failed, ..undecided };
@@ -243,7 +243,7 @@ fn who_meets_its_operation_behind_one_whose_failure_was_decided_late_does_not_as
 }
 
 #[test]
-fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_one_that_failed_by_damage_does_not_ask_twice() {
     behind_two_others(|pool, first, words| {
         pool.backend().store(words[1], !0);
         assert!(kernel::run(pool, first, OTHERS[1]).unwrap().is_some());
@@ -254,7 +254,7 @@ fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_
 /// The inner run asks in the last word, and ends the operation. The outer one does not ask again,
 /// not there either.
 #[test]
-fn who_has_ended_its_operation_behind_another_one_does_not_ask_again() {
+fn a_thread_that_ended_its_operation_behind_another_one_does_not_ask_again() {
     let (_controller, pool, words) = create(3);
     let guard = pool.pin();
     let own = prepared(&pool, &guard, &words, 10);

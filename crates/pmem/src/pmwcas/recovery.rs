@@ -59,7 +59,7 @@ impl<B: Backend> Pool<B> {
     /// without the first one. The next use has the same stamp, and would take entries behind its
     /// own for its own. This clearing need not be durable. After another crash the entries name
     /// words that the descriptor does not have (M3), or are cleared here again.
-    pub(crate) fn forget_uses_to_come(&self, descriptor: u64) -> Result<()> {
+    pub(crate) fn clear_later_entries(&self, descriptor: u64) -> Result<()> {
         let stamp = self.status(descriptor)?.stamp;
         (0..WORDS).map(|index| stamp_place(descriptor, index)).for_each(|place| {
             if self.backend().load(place) > stamp {

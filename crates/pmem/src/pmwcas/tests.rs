@@ -281,7 +281,7 @@ fn an_answer_that_installs_after_a_failure_is_taken_back() {
 
 /// The other words may lie in blocks that were reused since, and hold anything.
 #[test]
-fn who_meets_an_operation_that_was_decided_changes_no_other_word() {
+fn a_thread_that_meets_a_decided_operation_changes_no_other_word() {
     for (state, expected) in [(State::Succeeded, [11, 12]), (State::Failed, [1, 2])] {
         let (_, pool, words) = create(2);
         let guard = pool.pin();
@@ -297,7 +297,7 @@ fn who_meets_an_operation_that_was_decided_changes_no_other_word() {
 
 /// Damage of a word is reported to the operations that name it.
 #[test]
-fn who_helps_an_operation_with_a_damaged_word_goes_on() {
+fn a_helper_of_an_operation_with_a_damaged_word_continues() {
     let (_, pool, words) = create(3);
     let guard = pool.pin();
     let begun = |added: u64| {
@@ -344,7 +344,7 @@ fn a_word_that_holds_a_descriptor_of_other_words_is_damaged() {
 /// A stray store has put an operation into an early word. Each of the two holds the word that the
 /// other one needs. A helper must not switch between them without end.
 #[test]
-fn who_meets_two_operations_that_are_in_the_way_of_each_other_comes_to_an_end() {
+fn helping_two_operations_that_block_each_other_ends() {
     let (_, pool, words) = create(2);
     let guard = pool.pin();
     let stopped = [0, 0].map(|_| prepared(&pool, &guard, &words, 10));

@@ -297,7 +297,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// If that fails, the pool stays marked as open. After a failed sync it cannot be opened again.
     pub fn close(self) -> Result<()> {
-        self.settle_what_is_left()?;
+        self.settle_everything()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let domain = self.backend.domain();

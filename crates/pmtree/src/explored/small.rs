@@ -215,7 +215,8 @@ fn trees<T: ExploredTree>(subject: &Explored<T>) -> Result<Vec<Vec<Step>>, Box<F
     while !latest.is_empty() {
         let mut new = Vec::new();
         for steps in latest {
-            let shape = shape(subject, &steps).map_err(|what| Failure::without_crash(subject, steps.clone(), what))?;
+            let shape =
+                shape(subject, &steps).map_err(|problem| Failure::without_crash(subject, steps.clone(), problem))?;
             if seen.insert(shape) {
                 new.push(steps);
             }

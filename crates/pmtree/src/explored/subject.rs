@@ -145,7 +145,7 @@ impl<T: ExploredTree> Subject for Explored<T> {
         Ok(model)
     }
 
-    fn work_on(&self, run: &mut Run, mut model: Model) -> Checked<()> {
+    fn check_usable(&self, run: &mut Run, mut model: Model) -> Checked<()> {
         let mut random = SmallRng::seed_from_u64(9);
         for payload in 1000..1006 {
             self.apply(run, &mut model, &Step::Insert(rect_drawn(&mut random), payload))?;

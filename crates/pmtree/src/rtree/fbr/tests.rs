@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again};
 use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
 use terrane_storage::sync::{AtomicU64, Ordering};
 use terrane_testkit::MemoryStorage;
@@ -56,7 +56,7 @@ fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send 
         (0..).find(|&changes| {
             let tree = open();
             let stopped = Stopped::start(At::Change, changes, move || run(&tree));
-            stopped.go_on(at, 0);
+            stopped.resume_until(at, 0);
             Stopped::end([stopped]) == [false]
         })
     };
@@ -171,7 +171,7 @@ fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
         // What is deleted is chosen before anything is linked.
         let moving = new_inner_half(&tree).and_then(|half| Some((half, entry_that_moves_others(&tree, half)?)));
         let (half, (rect, payload)) = moving.expect("the insertion divides an inner node with such a leaf");
-        insertion.go_on(At::Load, load);
+        insertion.resume_until(At::Load, load);
         let mut running = vec![insertion];
         let mut deleted = None;
         // Where the half is locked, the deletion has to wait; else it goes on up to where it needs
@@ -417,7 +417,7 @@ fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     assert!(times.fetch_add(1, Ordering::Relaxed) < 10_000, "the search goes on for ever");
     assert!(tree.delete(&rect, payload).unwrap());
     tree.insert(&rect, payload).unwrap();
-    go_on_to(At::Load, 7, move || overtake(tree, (rect, payload), times));
+    interrupt_again(At::Load, 7, move || overtake(tree, (rect, payload), times));
 }
 
 /// Runs a search that a writer overtakes from a load on, until it takes locks or ends; what it
