@@ -1,16 +1,16 @@
-//! What can go wrong with trees, and what to do about it.
+//! Errors of trees, and what to do about them.
 
 /// Result of calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure; the tree holds what it held before, unless the variant says otherwise.
+/// A failure. The tree's contents are unchanged, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The pool: files, space, damage.
     #[error(transparent)]
     Pool(#[from] terrane_pmem::Error),
-    /// A coordinate that is no place.
+    /// A coordinate that is not finite.
     #[error("along axis {axis} (from 0) the coordinate {value} is no place: it has to be a finite number")]
     NotFinite {
         /// The axis, from 0.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The coordinate.
         value: f64,
     },
-    /// Coordinates that make no box.
+    /// Coordinates that form no box.
     #[error("along axis {axis} (from 0) a box from {min} to {max} is none: the first one may not be above the second")]
     InvalidRect {
         /// The axis, from 0.
@@ -28,7 +28,7 @@ pub enum Error {
         /// Upper coordinate.
         max: f64,
     },
-    /// A fan-out that no node has.
+    /// A fan-out that nodes cannot have.
     #[error("nodes of {fan_out} entries are not possible: they take {least} to {most}")]
     FanOut {
         /// Entries asked for.
@@ -46,7 +46,7 @@ pub enum Error {
         /// Most possible.
         most: u8,
     },
-    /// Entries that validate themselves have to lie in one line each.
+    /// Entries that are too long to validate themselves, for which they have to lie in one line.
     #[error(
         "entries in {dimensions} dimensions are longer than a line, and cannot validate themselves: use leaves with bitmaps"
     )]
@@ -54,18 +54,18 @@ pub enum Error {
         /// Dimensions of the tree.
         dimensions: usize,
     },
-    /// The tree in the pool is of another shape than the program wants.
+    /// The tree in the pool has another shape than the program expects.
     #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
     OtherShape {
         /// The file.
         pool: String,
-        /// What it is.
+        /// Its shape.
         found: String,
-        /// What was wanted.
+        /// The expected shape.
         expected: String,
     },
-    /// What the pool holds is not a tree: something else has changed the file. Nothing is changed
-    /// any more.
+    /// The pool's contents are not a tree: something else has changed the file. No further changes
+    /// are made.
     #[error("the tree in {pool} is damaged at byte {offset}: {reason}; restore the file from a copy")]
     Damaged {
         /// The file.

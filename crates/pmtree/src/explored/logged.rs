@@ -1,4 +1,4 @@
-//! The tree that logs whole nodes as the crash explorer runs it.
+//! The tree that logs whole nodes as a subject of the crash explorer.
 
 use terrane_pmem::explorer::{Checked, Place};
 use terrane_storage::Storage;
@@ -9,10 +9,10 @@ use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
 use crate::logged::{LoggedTree, Options};
 use crate::{PersistenceDomain, PersistentTree};
 
-/// Entries of a node. Large nodes differ in nothing.
+/// Entries of a node. Large nodes add no other cases.
 const FAN_OUT: usize = 4;
 
-/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line
+/// Steps of a random history. They suffice for a path of more nodes than the log's first line
 /// names.
 const STEPS: usize = 80;
 

@@ -1,7 +1,7 @@
-//! The trees as the crash explorer runs them.
+//! The trees as subjects of the crash explorer.
 //!
 //! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and
-//! says which configurations have small cases. R-trees share the steps that are done to them.
+//! says which configurations have small cases. R-trees share the steps.
 
 mod fbr;
 #[cfg(feature = "baselines")]
