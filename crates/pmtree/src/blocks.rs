@@ -12,7 +12,7 @@ use crate::{Error, Result};
 pub(crate) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     match pool.check_block(block)? {
         found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
-        found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
+        found => Err(damaged(pool, block, format!("a block of {length} bytes is expected there, and it has {found}"))),
     }
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
 
 /// For a durable deletion to which the pool can give nothing more, for lack of space or because a
 /// call of the system fails. That is no error, unless the pool is damaged.
-pub(crate) fn without_space(error: impl Into<Error>) -> Result<()> {
+pub(crate) fn tolerate_missing_space(error: impl Into<Error>) -> Result<()> {
     match error.into() {
         Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
         error => Err(error),
@@ -50,7 +50,7 @@ pub(crate) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) ->
     if level <= LEVEL_MAX {
         return Ok(());
     }
-    Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
+    Err(damaged(pool, root, format!("the root states level {level}, and the highest is {LEVEL_MAX}")))
 }
 
 /// Whether this number of nodes exceeds the pool's space. Each node is linked once, so a search of
@@ -64,7 +64,7 @@ pub(crate) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: 
 #[cold]
 #[inline(never)]
 pub(crate) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
-    damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
+    damaged(pool, node, "more nodes are linked below it than fit into the pool, so some are linked twice")
 }
 
 /// Checks three things: the pool's root word still names the tree's block; exactly the blocks that

@@ -10,18 +10,18 @@ pub(crate) fn pool_options(layout_id: u64, asked: &terrane_pmem::Options) -> ter
     terrane_pmem::Options { layout_id, ..asked.clone() }
 }
 
-/// Creates a pool, lets `plant` fill it, and gives both results. If that fails, the name is free
-/// again: for example on a full disk, or with chunks too short for a block of the tree.
+/// Creates a pool, lets `initialise` fill it, and gives both results. If that fails, the name is
+/// free again: for example on a full disk, or with chunks too short for a block of the tree.
 ///
 /// A crash in between leaves a pool without a tree, which opening fills.
 pub(crate) fn create<B: Backend, T>(
     storage: &dyn Storage,
     name: &str,
     options: &terrane_pmem::Options,
-    plant: impl FnOnce(&Pool<B>) -> Result<T>,
+    initialise: impl FnOnce(&Pool<B>) -> Result<T>,
 ) -> Result<(Pool<B>, T)> {
     let pool = Pool::create(storage, name, options)?;
-    match plant(&pool) {
+    match initialise(&pool) {
         Ok(planted) => Ok((pool, planted)),
         Err(error) => {
             // The pool is locked until it is dropped, so nobody has it open. A file that cannot be
@@ -32,15 +32,15 @@ pub(crate) fn create<B: Backend, T>(
     }
 }
 
-/// Takes a pool in which a crash has left no tree yet, lets `plant` fill it, and gives both
+/// Takes a pool in which a crash has left no tree yet, lets `initialise` fill it, and gives both
 /// results. It is an error if the pool has blocks, since it has lost a tree then; its file is
 /// unchanged.
 pub(crate) fn complete<B: Backend, T>(
     found: Found<B>,
-    plant: impl FnOnce(&Pool<B>) -> Result<T>,
+    initialise: impl FnOnce(&Pool<B>) -> Result<T>,
 ) -> Result<(Pool<B>, T)> {
     found.check_vacant()?;
     let pool = found.take()?;
-    let planted = plant(&pool)?;
+    let planted = initialise(&pool)?;
     Ok((pool, planted))
 }

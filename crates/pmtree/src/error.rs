@@ -11,7 +11,7 @@ pub enum Error {
     #[error(transparent)]
     Pool(#[from] terrane_pmem::Error),
     /// A coordinate that is not finite.
-    #[error("along axis {axis} (from 0) the coordinate {value} is no place: it has to be a finite number")]
+    #[error("the coordinate {value} on axis {axis} (from 0) is not a finite number")]
     NotFinite {
         /// The axis, from 0.
         axis: usize,
@@ -19,7 +19,7 @@ pub enum Error {
         value: f64,
     },
     /// Coordinates that form no box.
-    #[error("along axis {axis} (from 0) a box from {min} to {max} is none: the first one may not be above the second")]
+    #[error("a box cannot reach from {min} to {max} on axis {axis} (from 0): exchange the two")]
     InvalidRect {
         /// The axis, from 0.
         axis: usize,
@@ -29,7 +29,7 @@ pub enum Error {
         max: f64,
     },
     /// A fan-out that nodes cannot have.
-    #[error("nodes of {fan_out} entries are not possible: they take {least} to {most}")]
+    #[error("nodes cannot have {fan_out} entries: use {least} to {most}")]
     FanOut {
         /// Entries asked for.
         fan_out: usize,
@@ -39,7 +39,7 @@ pub enum Error {
         most: usize,
     },
     /// A minimum fill that two halves of a node cannot both have.
-    #[error("a minimum fill of {percent} % is not possible, since full nodes are split in two: give {most} at most")]
+    #[error("a minimum fill of {percent} % is impossible, since full nodes are split in two: use at most {most}")]
     FillMin {
         /// Percent asked for.
         percent: u8,
@@ -48,14 +48,14 @@ pub enum Error {
     },
     /// Entries that are too long to validate themselves, for which they have to lie in one line.
     #[error(
-        "entries in {dimensions} dimensions are longer than a line, and cannot validate themselves: use leaves with bitmaps"
+        "entries in {dimensions} dimensions are longer than a line and cannot validate themselves: use leaves with bitmaps"
     )]
     LongEntries {
         /// Dimensions of the tree.
         dimensions: usize,
     },
     /// The tree in the pool has another shape than the program expects.
-    #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
+    #[error("{pool} holds a tree of {found}, not of {expected}; open it with the former")]
     OtherShape {
         /// The file.
         pool: String,

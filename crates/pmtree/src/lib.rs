@@ -36,7 +36,8 @@
 //! use terrane_storage::RealStorage;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let directory = tempfile::tempdir_in(if std::path::Path::new("/dev/shm").exists() { "/dev/shm" } else { "." })?;
+//! # let is_shared = std::path::Path::new("/dev/shm").exists();
+//! # let directory = tempfile::tempdir_in(if is_shared { "/dev/shm" } else { "." })?;
 //! let storage = RealStorage::new(directory.path());
 //! let options = Options::new(PersistenceDomain::PageCache);
 //! let tree: FbrTree<2> = FbrTree::create(&storage, "tree", &options)?;
@@ -44,7 +45,9 @@
 //! drop(tree); // as SIGKILL does
 //! let tree: FbrTree<2> = FbrTree::open(&storage, "tree", &options)?;
 //! let window = Rect::new([13.0, 52.0], [14.0, 53.0])?;
-//! tree.window(&window, SearchMode::Validated, |rect, payload| println!("{payload} at {:?}", rect.min()))?;
+//! tree.window(&window, SearchMode::Validated, |rect, payload| {
+//!     println!("{payload} at {:?}", rect.min());
+//! })?;
 //! # assert!(tree.contains(&Rect::point([13.4, 52.5])?, 1)?);
 //! tree.close()?; // durable, also after a power loss
 //! # Ok(())

@@ -16,6 +16,6 @@ pub(crate) fn is_fan_out(fan_out: usize, most: usize) -> bool {
 }
 
 /// The error if they cannot.
-pub(crate) fn no_fan_out(fan_out: usize, most: usize) -> Error {
+pub(crate) fn fan_out_error(fan_out: usize, most: usize) -> Error {
     Error::FanOut { fan_out, least: FAN_OUT_MIN, most }
 }

@@ -9,7 +9,7 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, small_trees, steps_drawn, steps_in_turn, steps_of_few,
+    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
@@ -254,7 +254,7 @@ fn insertions_after_undone_changes(subject: &Explored<Fbr>, dropped: Option<(Ins
             }
             .unwrap();
             let mut model = subject.observe(&mut tree).unwrap();
-            let insertions = steps_drawn(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
+            let insertions = random_steps(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
             insertions.for_each(|step| subject.apply(&tree, &mut model, &step).unwrap());
             drop(tree);
             is_whole &= restarted.images(restarted.events(), &budget, 1).all(|image| {

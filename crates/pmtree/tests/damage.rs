@@ -114,7 +114,9 @@ fn a_check_tells_what_breaks_the_structure() {
         // Blocks that are free now may hold it, too.
         let places: Vec<usize> =
             (0..sound.len() - 32).step_by(8).filter(|&at| sound[at..][..32] == own_bytes).collect();
-        for (value, says) in [(1e6, "the box of a child does not contain"), (f64::NAN, "the box of an entry is none")] {
+        for (value, says) in
+            [(1e6, "the box of a child does not contain"), (f64::NAN, "the box of an entry is invalid")]
+        {
             let outcome = checked(&|damaged| {
                 places.iter().for_each(|at| damaged[at + 16..][..8].copy_from_slice(&value.to_le_bytes()));
             });
@@ -140,7 +142,7 @@ fn a_check_tells_what_is_left_over_or_lost() {
         leaf: u64,
     }
     let cases: [(&str, Damage); 6] = [
-        ("entry 0 of the log was left over", |pool, at| pool.backend().store(at.block + LOG, 1 << 1)),
+        ("entry 0 of the log is still in use", |pool, at| pool.backend().store(at.block + LOG, 1 << 1)),
         ("the pool's root word has changed", |pool, at| pool.backend().store(ROOT, at.block + 64)),
         ("a block is acquired and not linked", |pool, at| {
             let mut intent = pool.intent();
@@ -159,7 +161,7 @@ fn a_check_tells_what_is_left_over_or_lost() {
         ("an inner node has no children", |pool, at| {
             pool.backend().store(at.root, pool.backend().load(at.root) & !0b1111);
         }),
-        ("the bitmap of a leaf is not what its entries' tags say", |pool, at| {
+        ("the bitmap of a leaf differs from its entries' tags", |pool, at| {
             let metadata = pool.backend().load(at.leaf);
             pool.backend().store(at.leaf, metadata & (metadata - 1));
         }),
@@ -421,7 +423,7 @@ fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
                         assert!(one != other && bytes(&storage) == damaged, "{error}: or the file was changed");
                         // Of the root, for one, it is said that it is none that may go.
                         refused[usize::from(is_committed)] +=
-                            usize::from(error.to_string().contains("of one node twice"));
+                            usize::from(error.to_string().contains("names one node twice"));
                     }
                 }
             }
@@ -443,7 +445,7 @@ fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
     }
     let storage = with(&damaged);
     let error = LoggedTree::<2, Traced>::open(&storage, "tree", &options).unwrap_err();
-    assert!(error.to_string().contains("as two that are new"), "{error}");
+    assert!(error.to_string().contains("as two new nodes"), "{error}");
     assert!(bytes(&storage) == damaged, "{error}: the file was changed");
 }
 

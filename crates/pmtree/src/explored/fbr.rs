@@ -5,7 +5,7 @@ use terrane_pmem::explorer::{Checked, Dropped, Place};
 use terrane_storage::Storage;
 
 use super::spread::{PlanarTree, boxed};
-use super::steps::{Step, steps_drawn};
+use super::steps::{Step, random_steps};
 use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
 use crate::fbr::{FbrTree, LeafForm, Options, Rebalancing};
 use crate::{PersistenceDomain, Split};
@@ -135,7 +135,7 @@ impl ExploredTree for Fbr {
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
-        steps_drawn(seed, if self.has_small_nodes() { STEPS } else { STEPS_LARGE })
+        random_steps(seed, if self.has_small_nodes() { STEPS } else { STEPS_LARGE })
     }
 
     fn places() -> Vec<Place> {

@@ -4,7 +4,7 @@ use terrane_pmem::explorer::{Checked, Place};
 use terrane_storage::Storage;
 
 use super::spread::{PlanarTree, boxed};
-use super::steps::{Step, steps_drawn};
+use super::steps::{Step, random_steps};
 use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
 use crate::logged::{LoggedTree, Options};
 use crate::{PersistenceDomain, PersistentTree};
@@ -66,7 +66,7 @@ impl ExploredTree for Logged {
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
-        steps_drawn(seed, STEPS)
+        random_steps(seed, STEPS)
     }
 
     fn places() -> Vec<Place> {

@@ -15,5 +15,5 @@ pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;
 pub use small::{Recoveries, SmallTrees, small_trees};
-pub use steps::{Model, Step, steps_drawn, steps_in_turn, steps_of_few};
+pub use steps::{Model, Step, random_steps, steps_in_turn, steps_of_few};
 pub use subject::{Explored, ExploredTree};

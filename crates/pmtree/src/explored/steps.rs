@@ -66,7 +66,7 @@ impl FromStr for Step {
 
 /// A history with this many steps: first more insertions than deletions, then fewer. Some boxes lie
 /// beyond all others, so that each node above them changes.
-pub fn steps_drawn(seed: u64, count: usize) -> Vec<Step> {
+pub fn random_steps(seed: u64, count: usize) -> Vec<Step> {
     steps_with(seed, count, |step| if step < count / 2 { 0.9 } else { 0.15 })
 }
 
@@ -89,7 +89,7 @@ fn steps_with(seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f6
     for step in 0..count {
         if model.len() < 2 || random.random_bool(share_of_insertions(step)) {
             let far = f64::from(GRID) + step as f64;
-            let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { rect_drawn(&mut random) };
+            let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { random_rect(&mut random) };
             let entry = (rect, step as u64);
             model.push(entry);
             steps.push(Step::Insert(entry.0, entry.1));
@@ -102,7 +102,7 @@ fn steps_with(seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f6
 }
 
 /// A box with corners on a grid, so that borders meet often.
-pub(super) fn rect_drawn(random: &mut SmallRng) -> Rect<2> {
+pub(super) fn random_rect(random: &mut SmallRng) -> Rect<2> {
     let min: [f64; 2] = std::array::from_fn(|_| f64::from(random.random_range(0..GRID)));
     let max = std::array::from_fn(|axis| min[axis] + f64::from(random.random_range(0..3u32)));
     Rect::raw(min, max)

@@ -9,7 +9,7 @@ use terrane_pmem::explorer::{Checked, Dropped, Place, Subject};
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::spread::PlanarTree;
-use super::steps::{Model, Step, rect_drawn};
+use super::steps::{Model, Step, random_rect};
 use crate::PersistenceDomain;
 
 /// An R-tree in one configuration, as the explorer needs it.
@@ -140,7 +140,7 @@ impl<T: ExploredTree> Subject for Explored<T> {
         let model = tree.entries()?;
         for (rect, payload) in &model.0 {
             let is_found = tree.contains(rect, *payload)?;
-            ensure(is_found, || format!("{payload} is not where it should be"))?;
+            ensure(is_found, || format!("{payload} is in the wrong place"))?;
         }
         Ok(model)
     }
@@ -148,13 +148,13 @@ impl<T: ExploredTree> Subject for Explored<T> {
     fn check_usable(&self, run: &mut Run, mut model: Model) -> Checked<()> {
         let mut random = SmallRng::seed_from_u64(9);
         for payload in 1000..1006 {
-            self.apply(run, &mut model, &Step::Insert(rect_drawn(&mut random), payload))?;
+            self.apply(run, &mut model, &Step::Insert(random_rect(&mut random), payload))?;
         }
         while let Some(&(rect, payload)) = model.0.last() {
             self.apply(run, &mut model, &Step::Delete(rect, payload))?;
         }
         let left = self.observe(run)?;
-        ensure(left == model, || format!("{left:?} is left of what was deleted"))
+        ensure(left == model, || format!("{left:?} remain of the deleted entries"))
     }
 
     fn places(&self) -> Vec<Place> {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::rect::Rect;
-use super::search::{Path, Sought};
+use super::search::{Path, SearchVisitor};
 
 /// The implementations that follow from an order by [`Ord::cmp`].
 macro_rules! ordered {
@@ -90,7 +90,7 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
 }
 
 /// For searches that read nodes in any order, and not the closest first.
-impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, A> {
+impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> SearchVisitor<D> for Nearest<'_, D, A> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.wanted(bounds).is_some()
     }

@@ -1,8 +1,8 @@
 //! Common parts of searches in R-trees, however a tree reads its nodes.
 //!
-//! A [`Sought`] says which entries a search wants. A [`Target`] can also drop what was read while
-//! nodes changed. [`Children`] are the nodes still to be read. A tree names its nodes by numbers,
-//! such as offsets in the pool.
+//! A [`SearchVisitor`] says which entries a search wants. A [`ValidatedVisitor`] can also drop what
+//! was read while nodes changed. [`Children`] are the nodes still to be read. A tree names its
+//! nodes by numbers, such as offsets in the pool.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::rect::Rect;
 pub(super) type Path = SmallVec<[u64; 8]>;
 
 /// Receives the entries of a search, and says which ones it wants.
-pub(super) trait Sought<const D: usize> {
+pub(super) trait SearchVisitor<const D: usize> {
     /// Whether a child can contain wanted entries.
     fn enters(&self, bounds: &Rect<D>) -> bool;
 
@@ -30,7 +30,7 @@ pub(super) trait Sought<const D: usize> {
 
 /// A receiver for searches without locks, which can drop what was read in vain. A `Visit` records
 /// how a node was read, to detect later changes of the node.
-pub(super) trait Target<const D: usize, Visit>: Sought<D> {
+pub(super) trait ValidatedVisitor<const D: usize, Visit>: SearchVisitor<D> {
     /// Records a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
 
@@ -65,7 +65,7 @@ impl<'q, const D: usize> Window<'q, D> {
     }
 }
 
-impl<const D: usize> Sought<D> for Window<'_, D> {
+impl<const D: usize> SearchVisitor<D> for Window<'_, D> {
     #[inline]
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.query.overlaps(bounds)
@@ -81,7 +81,7 @@ impl<const D: usize> Sought<D> for Window<'_, D> {
     }
 }
 
-impl<const D: usize, Visit> Target<D, Visit> for Window<'_, D> {
+impl<const D: usize, Visit> ValidatedVisitor<D, Visit> for Window<'_, D> {
     fn visited(&mut self, _: impl FnOnce() -> Visit) {
         self.visited += 1;
     }
@@ -110,7 +110,7 @@ impl<'q, const D: usize, Visit> Exact<'q, D, Visit> {
     }
 }
 
-impl<const D: usize, Visit> Sought<D> for Exact<'_, D, Visit> {
+impl<const D: usize, Visit> SearchVisitor<D> for Exact<'_, D, Visit> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         bounds.contains(self.rect)
     }
@@ -130,7 +130,7 @@ impl<const D: usize, Visit> Sought<D> for Exact<'_, D, Visit> {
     }
 }
 
-impl<const D: usize, Visit> Target<D, Visit> for Exact<'_, D, Visit> {
+impl<const D: usize, Visit> ValidatedVisitor<D, Visit> for Exact<'_, D, Visit> {
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
         self.visits.push(visit());
     }

@@ -17,13 +17,13 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     pub(super) fn check_all(&mut self) -> Result<Census> {
         let (image_blocks, is_free) = self.log_blocks();
         if !is_free {
-            return Err(self.damaged(self.block, "the log was left over"));
+            return Err(self.damaged(self.block, "the log is still in use"));
         }
         let mut census = Census::default();
         let mut reached = BTreeSet::from([self.block]);
         for block in image_blocks {
             if !reached.insert(block) {
-                return Err(self.damaged(block, "the log has a block twice"));
+                return Err(self.damaged(block, "the log names a block twice"));
             }
         }
         let root = self.root()?;
@@ -55,13 +55,13 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
         for (rect, target) in node.entries() {
             if Rect::new(*rect.min(), *rect.max()).is_err() {
-                return Err(self.damaged(node.offset, "the box of an entry is none"));
+                return Err(self.damaged(node.offset, "the box of an entry is invalid"));
             }
             if node.level() > 0 {
                 let child = self.child(node.level(), target)?;
                 // An empty leaf (L7) may have any box (L6).
                 if child.bounds().is_some_and(|bounds| bounds != rect) {
-                    return Err(self.damaged(node.offset, "the box of a child is not the one around its entries"));
+                    return Err(self.damaged(node.offset, "the box of a child differs from the box around its entries"));
                 }
                 self.check_node(&child, false, census, reached)?;
             }

@@ -5,7 +5,7 @@ use terrane_pmem::Backend;
 
 use super::node::Image;
 use super::tree::LoggedTree;
-use crate::blocks::without_space;
+use crate::blocks::tolerate_missing_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -19,10 +19,10 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.remove(&path, rect, payload)?;
         for depth in (1..path.len()).rev() {
             if self.node(path[depth])?.count() < self.fill_min {
-                self.mend_underflow(&path[..depth], path[depth]).or_else(without_space)?;
+                self.repair_underflow(&path[..depth], path[depth]).or_else(tolerate_missing_space)?;
             }
         }
-        self.lower_root().or_else(without_space)?;
+        self.lower_root().or_else(tolerate_missing_space)?;
         Ok(true)
     }
 
@@ -32,7 +32,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let mut leaf = self.image(leaf)?;
         let slot = leaf.node().entries().position(|entry| entry == (*rect, payload));
         let Some(slot) = slot else {
-            return Err(self.damaged(leaf.offset, "an entry is gone that was just found"));
+            return Err(self.damaged(leaf.offset, "an entry that was just found is gone"));
         };
         leaf.remove(slot);
         let mut change = self.change();
@@ -43,7 +43,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
 
     /// Moves some entries of the closest sibling to a node with too few, or merges the two. The
     /// path ends with the parent.
-    fn mend_underflow(&self, path: &[u64], node: u64) -> Result<()> {
+    fn repair_underflow(&self, path: &[u64], node: u64) -> Result<()> {
         let Some((&parent, above)) = path.split_last() else { return Ok(()) };
         let mut parent = self.image(parent)?;
         let Some(own) = parent.node().slot_of(node) else {

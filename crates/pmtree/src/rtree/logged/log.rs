@@ -20,7 +20,7 @@ use super::tree::LoggedTree;
 use crate::Result;
 use crate::blocks::{self, damaged};
 
-/// The most nodes of one change: a path from a root of impossible height.
+/// The most nodes of one change: longer than any path, as no pool has room for such a root.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
 
 /// Offsets in the tree's block.
@@ -281,7 +281,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     let check_node = |offset: u64| {
         blocks::check_length(pool, offset, layout.node_length())?;
         if offset == block || images.contains(&offset) {
-            return Err(damaged(pool, offset, "the log names it as a node, and it is none"));
+            return Err(damaged(pool, offset, "the log names it as a node, and it is not one"));
         }
         Ok(())
     };
@@ -291,12 +291,12 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     for owned in owned.iter().map(|&link| word(link)).filter(|&owned| owned != 0) {
         check_node(owned)?;
         if owned == root_then {
-            return Err(damaged(pool, owned, "the log says that the root is to be freed"));
+            return Err(damaged(pool, owned, "the log releases the root"));
         }
     }
     let [first, second] = NEW.map(word);
     if !is_committed && first != 0 && first == second {
-        return Err(damaged(pool, first, "the log names one block as two that are new"));
+        return Err(damaged(pool, first, "the log names one block as two new nodes"));
     }
     if state & (COMMITTED | DONE) != COMMITTED {
         return Ok(());
@@ -306,7 +306,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
         pool.check_block(image)?;
         let logged = Node::<D, _>::new(node, pool.backend().view(image, layout.node_length()));
         if logged.count() > layout.fan_out {
-            return Err(damaged(pool, image, "the image of a node is said to have more entries than nodes have"));
+            return Err(damaged(pool, image, "the image of a node states more entries than nodes can have"));
         }
     }
     match new_root {
@@ -324,7 +324,7 @@ fn logged_nodes<const D: usize, B: Backend>(
 ) -> Result<Vec<(u64, u64)>> {
     let count = (state >> COUNT_SHIFT) as usize;
     if count > IMAGES_MAX {
-        let reason = format!("the log is said to hold {count} images");
+        let reason = format!("the log states an impossible number of images, {count}");
         return Err(damaged(pool, block + STATE, reason));
     }
     (0..count)

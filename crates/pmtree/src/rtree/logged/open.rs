@@ -24,7 +24,7 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
         check_fill_min(options.fill_min_percent)?;
         let layout = Self::layout(options)?;
         let of_pool = creation::pool_options(LAYOUT_ID, &options.pool);
-        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::plant(pool, &layout))?;
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::initialise(pool, &layout))?;
         Ok(Self::new(pool, layout, options, block))
     }
 
@@ -41,10 +41,10 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
-        let Some((block, layout)) = Self::look(found.pool())? else {
+        let Some((block, layout)) = Self::verify(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
             return Ok(Self::new(pool, layout, options, block));
         };
         let tree = Self::new(found.take()?, layout, options, block);
@@ -71,11 +71,11 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn layout(&Options { fan_out, .. }: &Options) -> Result<Layout<D>> {
-        Layout::new(fan_out).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
+        Layout::new(fan_out).ok_or_else(|| limits::fan_out_error(fan_out, FAN_OUT_MAX))
     }
 
     /// The tree's block and the layout of its nodes, if there is a tree. The pool is unchanged.
-    fn look(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+    fn verify(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
         let block = pool.backend().load(ROOT);
         if block == 0 {
             return Ok(None);
@@ -87,9 +87,10 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
             return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
         }
-        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| {
-            blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
-        })?;
+        let layout = usize::try_from(fan_out)
+            .ok()
+            .and_then(Layout::new)
+            .ok_or_else(|| blocks::damaged(pool, block + FAN_OUT, format!("a fan-out of {fan_out} is impossible")))?;
         blocks::check_own(pool, block, BLOCK_LENGTH)?;
         let root = pool.backend().load(block + ROOT_WORD);
         blocks::check_own(pool, root, layout.node_length())?;
@@ -101,7 +102,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
 
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
     /// pool's root word is stored. Gives the offset of its block.
-    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+    fn initialise(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         pool.check_block_length(layout.node_length().max(BLOCK_LENGTH))?;
         let mut intent = pool.intent();
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;

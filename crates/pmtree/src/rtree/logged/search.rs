@@ -9,15 +9,15 @@ use super::node::Node;
 use super::tree::LoggedTree;
 use crate::blocks;
 use crate::rtree::nearest::{Candidate, Nearest};
-use crate::rtree::search::{Exact, Path, Sought};
+use crate::rtree::search::{Exact, Path, SearchVisitor};
 use crate::{Rect, Result};
 
 /// Bytes of a node to prefetch while its parent is read, as in the FBR-tree.
 const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    pub(super) fn search(&self, sought: &mut impl Sought<D>) -> Result<()> {
-        self.search_below(&self.root()?, sought, &mut Path::new(), &mut 0)
+    pub(super) fn search(&self, visitor: &mut impl SearchVisitor<D>) -> Result<()> {
+        self.search_below(&self.root()?, visitor, &mut Path::new(), &mut 0)
     }
 
     /// The nodes on the path to an entry with exactly this box and payload.
@@ -31,7 +31,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn search_below(
         &self,
         node: &Node<D, B::View<'_>>,
-        sought: &mut impl Sought<D>,
+        visitor: &mut impl SearchVisitor<D>,
         path: &mut Path,
         nodes: &mut u64,
     ) -> Result<()> {
@@ -39,20 +39,20 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         if node.level() == 0 {
             for slot in 0..node.count() {
                 let rect = node.rect(slot);
-                if sought.meets(&rect) {
-                    sought.found(path, rect, node.target(slot));
+                if visitor.meets(&rect) {
+                    visitor.found(path, rect, node.target(slot));
                 }
             }
         } else {
             let children: SmallVec<[u64; 16]> = (0..node.count())
-                .filter(|&slot| sought.enters(&node.rect(slot)))
+                .filter(|&slot| visitor.enters(&node.rect(slot)))
                 .map(|slot| node.target(slot))
                 .inspect(|&child| self.backend().prefetch(child, PREFETCHED))
                 .collect();
             self.count(node.offset, children.len(), nodes)?;
             for child in children {
-                self.search_below(&self.child(node.level(), child)?, sought, path, nodes)?;
-                if sought.is_satisfied() {
+                self.search_below(&self.child(node.level(), child)?, visitor, path, nodes)?;
+                if visitor.is_satisfied() {
                     break;
                 }
             }

@@ -43,7 +43,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.pool.check_range(offset, length)?;
         let node = Node::new(offset, self.backend().view(offset, length));
         if node.count() > self.layout.fan_out {
-            return Err(self.damaged(offset, format!("a node is said to have {} entries", node.count())));
+            return Err(
+                self.damaged(offset, format!("a node states an impossible number of entries, {}", node.count()))
+            );
         }
         Ok(node)
     }
@@ -76,6 +78,6 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
 
     /// The box around an image's entries; an error if it has none.
     pub(super) fn bounds(&self, image: &Image<D>) -> Result<Rect<D>> {
-        image.node().bounds().ok_or_else(|| self.damaged(image.offset, "it has no entries, and should have"))
+        image.node().bounds().ok_or_else(|| self.damaged(image.offset, "it has no entries, although it must"))
     }
 }
