@@ -22,7 +22,7 @@ pub(crate) fn create<B: Backend, T>(
 ) -> Result<(Pool<B>, T)> {
     let pool = Pool::create(storage, name, options)?;
     match initialise(&pool) {
-        Ok(planted) => Ok((pool, planted)),
+        Ok(result) => Ok((pool, result)),
         Err(error) => {
             // The pool is locked until it is dropped, so nobody has it open. A file that cannot be
             // removed is as after a crash.
@@ -41,6 +41,6 @@ pub(crate) fn complete<B: Backend, T>(
 ) -> Result<(Pool<B>, T)> {
     found.check_vacant()?;
     let pool = found.take()?;
-    let planted = initialise(&pool)?;
-    Ok((pool, planted))
+    let result = initialise(&pool)?;
+    Ok((pool, result))
 }

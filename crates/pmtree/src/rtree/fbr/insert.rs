@@ -196,7 +196,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         metadata.set(slot, is_valid);
         metadata.set_dirty(true);
         if !is_valid {
-            // Before the bit, for verify-ups that search twice for an absent entry; after it, for
+            // Before the bit, for look-ups that search twice for an absent entry; after it, for
             // readers of an entry that takes its place.
             self.bump(leaf);
         }

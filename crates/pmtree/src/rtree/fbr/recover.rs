@@ -172,7 +172,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let common = bounds.and_then(|bounds| before.intersection(&bounds)).filter(|common| *common != before);
         let Some(common) = common else { return Ok(false) };
         // Before the store: for readers that do not know where moved entries went, and for
-        // verify-ups that search twice for an absent entry.
+        // look-ups that search twice for an absent entry.
         self.bump(parent);
         Ok(self.store_rect(parent, slot, &common))
     }

@@ -7,7 +7,7 @@
 //! - An entry that was found survives a crash.
 //!
 //! Leaves need not be seen at the same instant: of two entries that are inserted one after the
-//! other, only the second may be found. Exact verify-ups are linearizable: an entry is reported as
+//! other, only the second may be found. Exact look-ups are linearizable: an entry is reported as
 //! absent only if it was absent at one instant ([`FbrTree::find`]).
 //!
 //! # Validation
@@ -43,7 +43,7 @@
 //! that entries are inserted into leaves and deleted from them. An operation holds a node's lock
 //! until its change there is durable.
 //!
-//! An exact verify-up needs the numbers of the nodes that it reads. It continues without locks,
+//! An exact look-up needs the numbers of the nodes that it reads. It continues without locks,
 //! except that of the root, for which insertions wait. Then only deletions can overtake it, and
 //! each of them leaves less to delete.
 

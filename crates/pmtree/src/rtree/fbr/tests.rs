@@ -472,7 +472,7 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
     }
 }
 
-/// A verify-up of one of many entries at one place, which reads most leaves, while others are
+/// A look-up of one of many entries at one place, which reads most leaves, while others are
 /// deleted and inserted there or elsewhere.
 #[test]
 fn a_look_up_that_writers_overtake_again_and_again_ends() {

@@ -15,7 +15,7 @@ use crate::{Error, Split, blocks};
 /// A tree of boxes in `D` dimensions, 2 to 4, each with a payload of 8 bytes, in a pool of its own.
 ///
 /// It is a multiset: an entry that is inserted twice exists twice. Insertions, deletions and exact
-/// verify-ups are durably linearizable: each is complete when its call returns, whatever crash
+/// look-ups are durably linearizable: each is complete when its call returns, whatever crash
 /// follows, and entries that it has seen stay. Any number of threads share a tree. Dropping it
 /// without [`FbrTree::close`] has the effect of a kill.
 ///
