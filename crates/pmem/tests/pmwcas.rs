@@ -183,7 +183,7 @@ fn a_state_that_is_damaged_frees_no_block() {
 
 /// The contents of a word, for the offsets of a word, of a descriptor that changed it, and of a
 /// block.
-type Held = fn(u64, u64, u64) -> u64;
+type Contents = fn(u64, u64, u64) -> u64;
 
 /// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second. The
 /// second word gets the given contents, which may depend on the offsets of the word, of a
@@ -218,7 +218,7 @@ fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<
 fn a_word_that_no_operation_leaves_so_is_an_error_and_nothing_is_changed() {
     const ASKS: u64 = 1 << 61;
     const IS_GIVEN: u64 = 1 << 62;
-    let held: [(&str, Held); 12] = [
+    let held: [(&str, Contents); 12] = [
         ("a flag of a value", |_, _, _| 6 | ASKS),
         ("another flag", |_, _, _| 6 | IS_GIVEN),
         ("two flags", |_, _, _| 6 | ASKS | IS_GIVEN),
