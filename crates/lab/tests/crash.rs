@@ -1,5 +1,4 @@
-//! The built program as a search for crashes: what it finds, how it says so, and how that is seen
-//! again.
+//! The built program as a search for crashes: its findings, its output, and replaying.
 
 use std::process::{Command, Output};
 
@@ -16,7 +15,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The arguments behind `terrane-lab crash` of the command that a failure prints.
+/// The arguments after `terrane-lab crash` in the command that a failure prints.
 fn replay_arguments(text: &str) -> Vec<String> {
     let command = text.lines().find_map(|line| line.strip_prefix("replay: terrane-lab crash "));
     let (flags, case) = command.and_then(|command| command.split_once(" --replay '")).expect(text);
@@ -62,7 +61,7 @@ fn what_is_left_out_is_found_shrunk_and_found_again_by_the_command_that_is_print
     }
 }
 
-/// It shows by a second crash, in a recovery.
+/// A second crash shows it, in a recovery.
 #[test]
 fn what_random_crashes_do_not_show_is_looked_for_where_it_was_left_out() {
     const SITE: &str = "fence:fbr.complete.root";

@@ -1,4 +1,4 @@
-//! What a durable write costs at least: overwriting zeroed, preallocated space and syncing the
+//! The minimum cost of a durable write: overwriting zeroed, preallocated space and syncing the
 //! file's data.
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 const SPACE_BYTES: u64 = 16 << 20;
 
-/// A preallocated file that blocks are written to one after the other, from the start again at its
+/// A preallocated file. Blocks are written to it one after the other, from the start again at its
 /// end.
 pub struct Floor {
     file: File,
@@ -21,7 +21,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Allocates and zeroes the space, and makes it durable; `block_bytes` must be from 1 byte to 1
+    /// Allocates and zeroes the space, and makes it durable. `block_bytes` must be from 1 byte to 1
     /// MiB.
     pub fn new(dir: &Path, block_bytes: u64) -> Result<Self> {
         let block_bytes = block_bytes.clamp(1, 1 << 20);

@@ -1,4 +1,4 @@
-//! What is measured in processes of their own: builds, sizes and memory peaks.
+//! Measurements in separate processes: builds, sizes and memory peaks.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::workload::Points;
 
 const BASELINE: &str = "sqlite-full";
 const MIB: f64 = 1_048_576.0;
-/// Half as much again as Terrane's limit of 64 MiB.
+/// One and a half times Terrane's limit of 64 MiB.
 const PEAK_BYTES: f64 = 96.0 * MIB;
 const COMPONENTS: usize = 5;
 
@@ -131,7 +131,7 @@ fn folder_bytes(dir: &Path) -> Result<u64> {
 }
 
 /// Peaks of the tasks that touch everything: import, full query by a second process, the same
-/// beside a writer whose records are in its log alone, merge.
+/// beside a writer whose records are only in its log, merge.
 pub fn memory(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let points = laboratory.points()?;
     let folder = laboratory.folder()?;

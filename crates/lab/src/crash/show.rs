@@ -23,7 +23,7 @@ fn figure(out: &mut dyn Write, system: &str, params: &Value, metric: &str, value
     writeln!(out, "{line}")
 }
 
-/// What was looked at.
+/// The size of the search.
 pub fn tally(
     format: Format,
     structure: &str,
@@ -61,7 +61,7 @@ pub fn tally(
     }
 }
 
-/// What went wrong, and how to see it again.
+/// A failure, and how to replay it.
 pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => writeln!(out, "{failure}"),
@@ -75,7 +75,7 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
     }
 }
 
-/// That a case which was tried again shows nothing.
+/// The report that a replayed case shows nothing.
 pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => writeln!(out, "nothing goes wrong"),
@@ -83,7 +83,7 @@ pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut d
     }
 }
 
-/// What catches the loss of each flush and fence.
+/// The cases that catch the loss of each flush and fence.
 pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut dyn Write) -> io::Result<()> {
     if format == Format::Text {
         return write!(out, "{report}");

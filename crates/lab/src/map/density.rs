@@ -73,7 +73,8 @@ pub fn diameter(points: usize) -> f64 {
     }
 }
 
-/// Where a count stands between one point and the densest dot, from 0 to 1, on a logarithmic scale.
+/// The position of a count between one point and the densest dot, from 0 to 1, on a logarithmic
+/// scale.
 pub fn level(count: u64, count_max: u64) -> f64 {
     if count_max <= 1 {
         return 1.0;

@@ -11,7 +11,7 @@ pub const GROUND: &str = "#10151f";
 pub const EDGE: &str = "#2b3444";
 /// Titles and figures.
 pub const TEXT: &str = "#eef2f8";
-/// Everything that should stand back.
+/// Less important text.
 pub const TEXT_QUIET: &str = "#8d99ad";
 /// The query's outline.
 pub const OUTLINE: &str = "#7ff0d2";

@@ -1,8 +1,8 @@
 //! SQLite with its R*Tree module, set up as its documentation advises.
 //!
 //! The R*Tree stores boxes as float32 rounded outwards, so it alone returns points just outside a
-//! window. The exact coordinates stand in an ordinary table that each candidate is joined with and
-//! checked against.
+//! window. The exact coordinates are in an ordinary table. Each candidate is joined with it and
+//! checked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ const WINDOW: &str = "
       AND point.x BETWEEN ?1 AND ?2 AND point.y BETWEEN ?3 AND ?4";
 const RECORDS: &str = "SELECT id, time, x, y FROM point";
 
-/// Half-width of the first window a nearest query tries, about right in the dense parts of the
-/// workload.
+/// Half-width of the first window that a nearest query tries. It is about right in the dense parts
+/// of the workload.
 const FIRST_REACH: f64 = 0.01;
 const LAST_REACH: f64 = 1e3;
 
@@ -188,7 +188,7 @@ impl Reader for Database {
     }
 
     fn footprint(&self) -> Result<Vec<(String, u64)>> {
-        // The log's content moves into the database, so that the file alone is the whole.
+        // The log's content moves into the database, so that its file is complete.
         let connection = self.connection();
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         let mut tables = Vec::new();

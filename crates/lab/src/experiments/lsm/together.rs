@@ -1,5 +1,5 @@
-//! Dynamic workload 2: ingestion and queries at once (section 4.4.3), and what memory does to it
-//! (section 4.4.4).
+//! Dynamic workload 2: concurrent ingestion and queries (section 4.4.3), and the effect of memory
+//! on it (section 4.4.4).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::measure;
 use crate::progress::progress;
 use crate::report::{Emit, Table};
 
-/// Records after each of which the writer sleeps for a millisecond: rates 1 to 4.
+/// Numbers of records after which the writer sleeps for a millisecond: rates 1 to 4.
 const RATES: [usize; 4] = [1, 10, 100, 1000];
 /// Names of the rates' columns: inserts and queries.
 const COLUMNS: [[&str; 2]; 4] = [
@@ -30,9 +30,9 @@ const SUMMARIES: [[&str; 3]; 2] =
     [["IPS % slow", "QPS % slow", "cpu a query slow"], ["IPS % fast", "QPS % fast", "cpu a query fast"]];
 const MEMORY_LIMIT: usize = 64 << 20;
 
-/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), of
-/// selects by the index alone and of others. In the text of the thesis at hand the figure is
-/// turned; where digits could be several, the ranks decided.
+/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), for
+/// selects by the index alone and for others. In the available text of the thesis the figure is
+/// rotated. Where digits were ambiguous, the ranks decided.
 const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
     (IndexKind::RTree, [[[100.0, 100.0], [100.0, 100.0]], [[100.0, 100.0], [100.0, 100.0]]]),
     (IndexKind::Dhb, [[[100.0, 97.0], [88.0, 87.0]], [[100.0, 96.0], [91.0, 100.0]]]),
@@ -41,7 +41,7 @@ const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
     (IndexKind::Sif, [[[82.0, 39.0], [28.0, 24.0]], [[86.0, 51.0], [31.0, 39.0]]]),
 ];
 
-/// What a writer and a reader did beside each other.
+/// The results of a concurrent writer and reader.
 #[derive(Clone, Copy, Debug)]
 struct Both {
     /// Inserts a second.
@@ -52,7 +52,7 @@ struct Both {
     query_ns: f64,
 }
 
-/// How both go on.
+/// The pace of both.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Records after which the writer sleeps for a millisecond.
@@ -62,7 +62,7 @@ struct Pace {
     seconds: f64,
 }
 
-/// One writer and one reader, which asks one query at least.
+/// Runs one writer and one reader, which makes at least one query.
 fn run_both(setup: &Setup, objects: &Objects, kind: IndexKind, pace: Pace, memory: Memory) -> Result<Both> {
     let folder = setup.pool_folder()?;
     let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory)?;
@@ -193,7 +193,7 @@ fn rates_of(
     Ok(table)
 }
 
-/// The medians of what was measured in several rounds.
+/// The medians of several rounds.
 fn median_of(rounds: &[Both]) -> Result<Both> {
     let of = |part: fn(&Both) -> f64| rounds.iter().map(part).collect::<Vec<f64>>();
     let found = medians(vec![of(|both| both.ips), of(|both| both.qps), of(|both| both.query_ns)])?;
