@@ -60,7 +60,7 @@ pub trait System: Sync {
 
     /// Opens for queries what an earlier process left in `dir`.
     fn open_reader(&self, _dir: &Path) -> Result<Box<dyn Reader>> {
-        bail!("{} keeps nothing that could be opened", self.name())
+        bail!("{} stores nothing that could be opened", self.name())
     }
 
     /// Opens `dir` for writing; an empty folder becomes an empty instance.

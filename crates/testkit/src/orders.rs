@@ -89,7 +89,7 @@ impl FromStr for LeftOut {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let step = |text: &str| Some(text.split_once('.')?).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let steps = text.split(',').map(|text| step(text).ok_or(format!("{text:?} is no step such as 0.2")));
+        let steps = text.split(',').map(|text| step(text).ok_or(format!("{text:?} is not a step such as 0.2")));
         steps.collect::<Result<_, _>>().map(Self)
     }
 }

@@ -81,7 +81,7 @@ fn build_task(system: &dyn System, dir: &Path, file: &Path) -> Task {
 pub fn size(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let dense = laboratory.points()?;
     let mut table = Table::new("size", format!("Size of {} points", dense.len()));
-    table.note("spatial index: what finds points by position; on disk: all files of the closed instance");
+    table.note("spatial index: the part that finds points by position; on disk: all files of the closed instance");
     progress("sizes");
     for (keys, points) in [("dense keys", dense), ("random 64-bit keys", &dense.with_random_keys())] {
         let folder = laboratory.folder()?;

@@ -234,7 +234,7 @@ impl Run<'_> {
         case.dropped = dropped;
         let foreign = |what: String| match &case.dropped {
             Some(_) => Usage(what),
-            None => Usage(format!("{what}; if a flush or fence was left out when it was found, name that with --drop")),
+            None => Usage(format!("{what}; if it was found with a flush or fence left out, name that with --drop")),
         };
         match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(foreign)? {
             None => {
@@ -271,7 +271,7 @@ fn find_configuration<'s, S: Structure>(subjects: &'s [S], name: &str) -> Result
 fn flushing<S: Structure>(subjects: &[S]) -> Result<Vec<&S>> {
     let flushing: Vec<&S> = subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr).collect();
     if flushing.is_empty() {
-        let what = "a flush or fence matters on adr alone, and no such configuration is searched";
+        let what = "a flush or fence matters only on adr, and no such configuration is chosen";
         return Err(Usage(what.to_owned()).into());
     }
     Ok(flushing)
@@ -303,10 +303,10 @@ fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Drop
     let list = |sites: &mut dyn Iterator<Item = &Dropped>| sites.map(Dropped::to_string).collect::<Vec<_>>().join(", ");
     let what = match (meant.as_slice(), elsewhere) {
         (_, Some((dropped, test))) => {
-            format!("no history of steps one after the other shows what the loss of {dropped} does; {test} does")
+            format!("no history of consecutive steps shows the loss of {dropped}; {test} does")
         }
         ([site], None) if sites.contains(*site) => return Ok((*site).clone()),
-        ([site], None) => format!("none of the configurations that are searched comes to {site}"),
+        ([site], None) => format!("none of the chosen configurations reaches {site}"),
         ([], None) => format!("no flush or fence {name}; there are: {}", list(&mut all.iter())),
         (several, None) => {
             format!("{name} is the name of a flush and of a fence: {}", list(&mut several.iter().copied()))

@@ -10,7 +10,7 @@ use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Recoveries, 
 /// Names and descriptions.
 pub const ALL: [(&str, &str); 3] = [
     (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
-    (Logged::NAME, "the R-tree that logs whole nodes, with which the FBR-tree is compared: the same"),
+    (Logged::NAME, "the R-tree that logs whole nodes, the baseline of the FBR-tree: the same"),
     (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
 

@@ -5,11 +5,11 @@
 //! is timed by the CPU time of a pinned thread, with everything in the page cache. The median of
 //! alternating rounds counts.
 
+mod concurrent;
 mod data;
 mod ingest;
 mod range_scan;
 mod statics;
-mod together;
 mod tuning;
 mod tweets;
 
@@ -63,13 +63,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lsm/mixed",
         description: "dynamic workload 2: inserts and circle selects at once, of points and rectangles, at four rates",
         takes: &["rounds", "dir", "full", "seconds", "seed"],
-        run: together::rates,
+        run: concurrent::rates,
     },
     Experiment {
         name: "lsm/memory",
         description: "dynamic workloads 1 and 2 under the memory budgets M1D1 to M2D3",
         takes: &["dir", "count", "full", "seconds", "seed"],
-        run: together::memory,
+        run: concurrent::memory,
     },
     Experiment {
         name: "lsm/grid",

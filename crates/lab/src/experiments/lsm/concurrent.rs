@@ -43,7 +43,7 @@ const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
 
 /// The results of a concurrent writer and reader.
 #[derive(Clone, Copy, Debug)]
-struct Both {
+struct Throughput {
     /// Inserts a second.
     ips: f64,
     /// Queries a second.
@@ -52,7 +52,7 @@ struct Both {
     query_ns: f64,
 }
 
-/// The pace of both.
+/// The pace of throughput.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Records after which the writer sleeps for a millisecond.
@@ -63,7 +63,13 @@ struct Pace {
 }
 
 /// Runs one writer and one reader, which makes at least one query.
-fn run_both(setup: &Setup, objects: &Objects, kind: IndexKind, pace: Pace, memory: Memory) -> Result<Both> {
+fn run_concurrently(
+    setup: &Setup,
+    objects: &Objects,
+    kind: IndexKind,
+    pace: Pace,
+    memory: Memory,
+) -> Result<Throughput> {
     let folder = setup.pool_folder()?;
     let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory)?;
     let queries: Vec<_> = RADII.iter().flat_map(|radius| circles(objects, *radius, 20, setup.options.seed)).collect();
@@ -105,7 +111,7 @@ fn run_both(setup: &Setup, objects: &Objects, kind: IndexKind, pace: Pace, memor
     let elapsed = start.elapsed().as_secs_f64();
     drop(dataset);
     store.close()?;
-    Ok(Both {
+    Ok(Throughput {
         ips: inserts as f64 / elapsed,
         qps: asked as f64 / elapsed,
         query_ns: query_cpu.as_nanos() as f64 / asked as f64,
@@ -153,7 +159,7 @@ fn rates_of(
     let params = json!({"objects": source.name(), "index_only": index_only, "seconds": seconds,
         "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
     // By rate, kind and round.
-    let mut measured: Vec<Vec<Both>> = Vec::new();
+    let mut measured: Vec<Vec<Throughput>> = Vec::new();
     for records in RATES {
         progress(&format!("{} with {records} records a millisecond, {mode}", source.name()));
         let mut of_rate = vec![Vec::new(); kinds.len()];
@@ -161,7 +167,13 @@ fn rates_of(
             for number in 0..kinds.len() {
                 let number = (number + round) % kinds.len();
                 let pace = Pace { records, index_only, seconds };
-                of_rate[number].push(run_both(setup, objects, kinds[number], pace, Memory::within(MEMORY_LIMIT))?);
+                of_rate[number].push(run_concurrently(
+                    setup,
+                    objects,
+                    kinds[number],
+                    pace,
+                    Memory::within(MEMORY_LIMIT),
+                )?);
             }
         }
         measured.push(of_rate.iter().map(|rounds| median_of(rounds)).collect::<Result<_>>()?);
@@ -176,7 +188,7 @@ fn rates_of(
         let known = known.map(|(_, paper)| paper[usize::from(!index_only)]);
         for (half, [inserts, queries, cpu]) in SUMMARIES.into_iter().enumerate() {
             let of_half = &measured[half * 2..half * 2 + 2];
-            let mean = |of_rate: &dyn Fn(&Vec<Both>) -> f64| of_half.iter().map(of_rate).sum::<f64>() / 2.0;
+            let mean = |of_rate: &dyn Fn(&Vec<Throughput>) -> f64| of_half.iter().map(of_rate).sum::<f64>() / 2.0;
             let shares = [
                 (inserts, mean(&|of_rate| 100.0 * of_rate[number].ips / of_rate[0].ips)),
                 (queries, mean(&|of_rate| 100.0 * of_rate[number].qps / of_rate[0].qps)),
@@ -194,10 +206,14 @@ fn rates_of(
 }
 
 /// The medians of several rounds.
-fn median_of(rounds: &[Both]) -> Result<Both> {
-    let of = |part: fn(&Both) -> f64| rounds.iter().map(part).collect::<Vec<f64>>();
-    let found = medians(vec![of(|both| both.ips), of(|both| both.qps), of(|both| both.query_ns)])?;
-    Ok(Both { ips: found[0], qps: found[1], query_ns: found[2] })
+fn median_of(rounds: &[Throughput]) -> Result<Throughput> {
+    let of = |part: fn(&Throughput) -> f64| rounds.iter().map(part).collect::<Vec<f64>>();
+    let found = medians(vec![
+        of(|throughput| throughput.ips),
+        of(|throughput| throughput.qps),
+        of(|throughput| throughput.query_ns),
+    ])?;
+    Ok(Throughput { ips: found[0], qps: found[1], query_ns: found[2] })
 }
 
 /// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a
@@ -228,7 +244,7 @@ pub fn memory(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
             let memory = Memory::divided(components, cache);
             let ingestion = ingest(setup, &objects, Some(kind), 1, memory)?;
             let pace = Pace { records: RATES[2], index_only: true, seconds };
-            let Both { ips, qps, query_ns } = run_both(setup, &objects, kind, pace, memory)?;
+            let Throughput { ips, qps, query_ns } = run_concurrently(setup, &objects, kind, pace, memory)?;
             let mut add = |metric, value, unit| {
                 table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
             };
