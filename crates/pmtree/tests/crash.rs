@@ -40,10 +40,10 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
             // cut.
             let stride = match subject.domain() {
                 _ if is_soak() => 1,
-                PersistenceDomain::Adr if has_small_nodes(&subject) => 2,
-                PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 7,
-                PersistenceDomain::Adr => 19,
-                PersistenceDomain::Eadr | PersistenceDomain::PageCache => 31,
+                PersistenceDomain::Adr if has_small_nodes(&subject) => 7,
+                PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 29,
+                PersistenceDomain::Adr => 71,
+                PersistenceDomain::Eadr | PersistenceDomain::PageCache => 131,
             };
             for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
                 explorer.power_losses(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
@@ -79,8 +79,8 @@ fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
             let mut explorer = Explorer::new(&subject);
             let stride = match has_small_nodes(&subject) {
                 _ if is_soak() => 1,
-                true => 3,
-                false => 11,
+                true => 11,
+                false => 37,
             };
             for cut in history.cuts_from(0).step_by(stride) {
                 explorer.kill(&history, cut).unwrap_or_else(|failure| panic!("{failure}"));
@@ -99,9 +99,9 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
             let sparse = match subject.domain() {
                 // Each of them takes at least as many recoveries as it has events.
                 _ if is_soak() => 7,
-                PersistenceDomain::Adr => 131,
-                PersistenceDomain::Eadr => 601,
-                PersistenceDomain::PageCache => 151,
+                PersistenceDomain::Adr => 331,
+                PersistenceDomain::Eadr => 1801,
+                PersistenceDomain::PageCache => 451,
             };
             let history = history(&subject);
             let mut explorer = Explorer::new(&subject);
@@ -130,8 +130,8 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
             power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
         false => {
-            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 19..26);
-            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 19..26);
+            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 24..26);
+            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 24..26);
         }
     }
 }
@@ -158,7 +158,7 @@ fn power_losses_after_recoveries<T: ExploredTree>(cuts: Cuts, breadth: &Breadth,
 fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
     fn search<T: ExploredTree>() {
         const STEPS: usize = 32;
-        let seeds = if is_soak() { 0..2000 } else { 0..100 };
+        let seeds = if is_soak() { 0..2000 } else { 0..12 };
         for subject in T::configurations().into_iter().filter(has_small_nodes) {
             for seed in seeds.clone() {
                 let (steps, first) = steps_of_few(seed, STEPS);
