@@ -66,7 +66,7 @@ fn is_refused(store: &Store, backup: &Arc<dyn Storage>, context: &str) {
     let before = contents();
     let error = store.backup_to(backup.clone(), None).expect_err(context);
     assert!(matches!(error, Error::Usage(_)), "{context}: {error}");
-    assert!(error.to_string().contains("went on in another way; take the backup to another directory"), "{error}");
+    assert!(error.to_string().contains("with a different history; take the backup to another directory"), "{error}");
     assert_eq!(contents(), before, "{context}");
 }
 

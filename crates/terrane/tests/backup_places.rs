@@ -96,7 +96,7 @@ fn what_a_killed_restoration_leaves_is_told_from_a_store_that_lost_its_manifest(
                     let opened = Store::open_on(storage.clone(), Options { create, ..small_options() });
                     is_refused(opened, "is what a restoration left that did not end");
                 }
-                is_refused(restore(&backup, &storage), "what a restoration left that did not end: remove it");
+                is_refused(restore(&backup, &storage), "left from an interrupted restoration: remove it");
                 unfinished += 1;
             } else {
                 // Nothing is there that could be taken for a store's.

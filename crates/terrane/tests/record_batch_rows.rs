@@ -119,8 +119,8 @@ fn milliseconds_are_taken_as_dates_where_they_are_whole_days() {
             assert_eq!(with(milliseconds).expect("whole days").values, [Value::Date(days)]);
         }
         for (milliseconds, part) in [
-            (-3_600_000, "no whole number of days"),
-            (day + 1, "no whole number of days"),
+            (-3_600_000, "not a whole number of days"),
+            (day + 1, "not a whole number of days"),
             (day * (i64::from(i32::MAX) + 1), "beyond the range of dates"),
             (i64::MIN, "beyond the range of dates"),
         ] {
