@@ -317,7 +317,7 @@ fn damage_of_a_backup_is_told_and_never_restored() {
                     Err(error) => {
                         assert!(!matches!(error, Error::Usage(_)), "{name} at {at}: {error}");
                         let advice = error.to_string();
-                        assert!(!error.is_damage() || advice.contains("take it again"), "{advice}");
+                        assert!(!error.is_damage() || advice.contains("back up again"), "{advice}");
                         assert!(!place.exists("MANIFEST").unwrap());
                         let left =
                             |directory| place.exists(directory).unwrap() && !place.list(directory).unwrap().is_empty();

@@ -59,7 +59,7 @@ fn a_log_that_was_taken_away_is_damage_and_stands_in_no_later_ones_way() {
     let (store, backup, name) = backup();
     backup.remove(&name).unwrap();
     let refused = refusal(&backup);
-    assert!(refused.contains(&name) && refused.contains("the file is missing; take it again"), "{refused}");
+    assert!(refused.contains(&name) && refused.contains("the file is missing; back up again"), "{refused}");
     // Nor when it goes.
     for keep in [None, Some(1)] {
         store.backup_to(backup.clone(), keep).unwrap();

@@ -109,8 +109,8 @@ fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
         (near().inner(Query::new().columns(["colour"])), "the inner side of the join, dataset \"planar\": "),
         (near().outer(Query::new().window(1.0, 0.0, 0.0, 0.0)), "the outer side of the join"),
         (near().inner(Query::new().circle(1.0, 0.0, -1.0)), "the inner side of the join"),
-        (near().prefixes("", ""), "two columns of the join would be called \"id\""),
-        (near().prefixes("x", "x"), "give other prefixes than \"x\""),
+        (near().prefixes("", ""), "two columns of the join would be named \"id\""),
+        (near().prefixes("x", "x"), "choose other prefixes than \"x\""),
     ] {
         let refused = refusal(outer.join(&inner, &join));
         assert!(refused.contains(reason), "{refused} instead of {reason}");
@@ -120,7 +120,7 @@ fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
     assert!(refused.contains("\"planar\" is planar and dataset \"lonlat\" is lonlat"), "{refused}");
     let before = planar.snapshot();
     planar.insert(&Record::at(1, 0.0, 0.0, vec![Value::Null, Value::Null])).unwrap();
-    assert!(refusal(before.join(&planar.snapshot(), &near())).contains("at one moment of one store"));
+    assert!(refusal(before.join(&planar.snapshot(), &near())).contains("of one moment of one store"));
     let other = store_with(small_options());
     let elsewhere = other.create_dataset("planar", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
     assert!(refusal(planar.snapshot_with(&elsewhere)).contains("different stores"));

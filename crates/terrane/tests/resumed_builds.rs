@@ -472,8 +472,8 @@ fn a_creation_that_has_no_room_tells_what_is_left_of_it() {
         let indexes = &store.info().unwrap().datasets[0].indexes;
         let left: Vec<bool> = indexes.iter().filter(|index| index.name == "i").map(|index| index.is_building).collect();
         let (index, cause, says) = match &told {
-            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "there is none of that name"),
-            Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "remains unfinished"),
+            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "was not created"),
+            Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "was not completed"),
             _ => panic!("{told}"),
         };
         assert!(index == "i" && matches!(**cause, Error::Full { .. }), "{told}");

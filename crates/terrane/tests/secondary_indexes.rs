@@ -189,7 +189,7 @@ fn what_an_index_cannot_hold_is_refused_with_a_reason() {
     refused("i", IndexKind::BTree, &[], "1 to 8 attributes, not on 0");
     refused("i", IndexKind::BTree, &["size", "name", "size"], "on \"size\" twice");
     refused("i", IndexKind::RTree, &["size"], "which is x, y; not on size");
-    refused("a/b", IndexKind::BTree, &["size"], "no name for an index");
+    refused("a/b", IndexKind::BTree, &["size"], "not a valid name for an index");
     refused("geometry", IndexKind::BTree, &["size"], "already, of kind rtree on x, y");
     assert!("hash".parse::<IndexKind>().unwrap_err().to_string().contains("btree, inverted, rtree"));
     refused("i", IndexKind::Inverted, &["size"], "and \"size\" is an int64");
