@@ -230,7 +230,7 @@ fn indexes_go_on_when_columns_are_renamed_and_others_dropped() {
             assert_eq!(through(&snapshot, "name match 'w9'", "by-word"), [0]);
             assert_eq!(through(&snapshot, "name match 'W4'", "by-word").len(), 7);
             let error = snapshot.query(&Query::new().using_index("by-size")).unwrap_err().to_string();
-            assert!(error.contains("nothing is demanded of extent"), "{error}");
+            assert!(error.contains("demands nothing of its first column, extent"), "{error}");
             let info = store.info().unwrap();
             let on = |name: &str| {
                 let index = info.datasets[0].indexes.iter().find(|index| index.name == name);

@@ -102,7 +102,7 @@ fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
         (near().pairs(JoinPairs::Distinct), "\"shapes\" and \"planar\" are two datasets"),
         (near().inner(Query::new().nearest(0.0, 0.0, 1)), "the inner side of the join, dataset \"planar\": "),
         (near().inner(Query::new().limit(1)), "cannot have a limit; give the join one"),
-        (near().inner(Query::new().using_index("sizes")), "it has no places, by which the two sides"),
+        (near().inner(Query::new().using_index("sizes")), "it is not spatial; a join needs"),
         (near().inner(Query::new().using_index("places")), "the inner side of the join, dataset \"planar\": dataset"),
         (near().outer(Query::new().using_index("places")), "the outer side of the join, dataset \"shapes\": dataset"),
         (near().outer(Query::new().columns(["colour"])), "the outer side of the join, dataset \"shapes\": "),

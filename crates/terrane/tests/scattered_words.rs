@@ -138,7 +138,7 @@ fn what_keeps_the_indexes_from_being_merged_is_told() {
     fill(&dataset, Key::Int);
     let told = explanation(&dataset, &anywhere("bird rare"));
     assert_eq!(told.plan, "primary scan", "{told}");
-    let lacking = "a word may be in \"tags\" as well, which has no index that has it";
+    let lacking = "a word may also be in \"tags\", which has no index with this word";
     assert_eq!(reasons(&told), [("words_of_title", false, lacking), ("words_of_text", false, lacking)]);
     create_index(&dataset, "tags", None);
     // A word that one index leaves out does not lead.
@@ -146,7 +146,7 @@ fn what_keeps_the_indexes_from_being_merged_is_told() {
     assert_eq!((told.plan, told.entries), ("attribute indexes", 2), "{told}");
     assert_eq!(assert_same(&dataset, &anywhere("bird rare")), 2);
     let told = explanation(&dataset, &anywhere("bird"));
-    let left_out = "a word may be in \"title\" as well, which has no index that has it";
+    let left_out = "a word may also be in \"title\", which has no index with this word";
     assert_eq!((told.plan, reasons(&told)[1]), ("primary scan", ("words_of_text", false, left_out)), "{told}");
     let refused = dataset.count(&anywhere("rare").using_index("words_of_tags")).unwrap_err().to_string();
     assert!(refused.contains("without a name, the indexes of all columns are used together"), "{refused}");
@@ -161,7 +161,7 @@ fn words_may_be_in_a_key_of_texts_as_well() {
     fill(&dataset, |number| Key::Utf8(format!("rare {number:04}")));
     assert_eq!(assert_same(&dataset, &anywhere("rare bird")), 160);
     let told = explanation(&dataset, &anywhere("rare bird"));
-    let in_key = "a word may be in the key \"id\" as well, which has no index of its words";
+    let in_key = "a word may also be in the key \"id\", which has no index of its words";
     assert_eq!((told.plan, reasons(&told)[2]), ("primary scan", ("words_of_tags", false, in_key)), "{told}");
 }
 

@@ -154,7 +154,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
     let snapshot = dataset.snapshot();
     let window = Query::new().window(10.0, 10.0, 19.0, 19.0);
     let plain = explained(&snapshot, &window);
-    assert_eq!(reason(&plain, "geometry"), (true, "it is the first of the spatial ones that can be used".into()));
+    assert_eq!(reason(&plain, "geometry"), (true, "it is the first usable spatial index".into()));
     for kind in KINDS {
         assert_eq!(reason(&plain, kind.name()), (false, "geometry comes first".into()));
         let named = window.clone().using_index(kind.name());
@@ -182,7 +182,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
     }
     for (query, reason) in [
         (window.clone().using_index("places"), "has no index \"places\"; it has primary, geometry, rtree, dhb"),
-        (window.using_index("sizes"), "nothing is demanded of size"),
+        (window.using_index("sizes"), "demands nothing of its first column, size"),
         (seven().using_index("dhvb"), "\"dhvb\", of kind dhvb: the query has no condition on places"),
         (Query::new().using_index("geometry"), "no condition on places"),
     ] {
@@ -216,7 +216,7 @@ fn the_nearest_are_found_by_boxes_and_other_kinds_say_so() {
     for kind in &KINDS[1..] {
         assert!(!reason(&plain, kind.name()).0, "{plain}");
         let refused = refusal(snapshot.query(&near.clone().using_index(kind.name())));
-        assert!(refused.contains("no trees of boxes") && refused.contains("use one of kind rtree"), "{refused}");
+        assert!(refused.contains("not trees of boxes") && refused.contains("use one of kind rtree"), "{refused}");
     }
     assert!(refusal(snapshot.query(&near.using_index("sizes"))).contains("it has no places"));
 }
@@ -290,7 +290,7 @@ fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
     dataset.flush().unwrap();
     let everything = Query::new().window(-1.0, -1.0, 1e6, 1e6);
     let plain = explained(&dataset.snapshot(), &everything);
-    let unfit = "what it has to note as deleted does not fit in memory";
+    let unfit = "its deleted keys do not fit in memory";
     assert_eq!((plain.plan, reason(&plain, "geometry")), ("primary scan", (false, unfit.into())), "{plain}");
     let (outer, inner) = dataset.snapshot_with(&dataset).unwrap();
     for (distance, of_records) in [(0.5, 0), (1e6, 2)] {
