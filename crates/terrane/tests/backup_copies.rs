@@ -1,4 +1,5 @@
-//! Copies of a store's files that go on by themselves: each is a history of its own, and a backup has one.
+//! Copies of a store's files that are written independently. Each has its own history, and a backup
+//! has only one.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,13 +13,13 @@ use crate::support::files::{files_of, put_files};
 use crate::support::workload::{MAIN, first_schema};
 use crate::support::{keys_of, seeded, small_options};
 
-/// What a history does between two backups.
+/// The changes of a history between two backups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// All of it is in the log.
+    /// All changes are in the log.
     Kept,
     Flushed,
-    /// In one component with all of before.
+    /// One component has these changes and all earlier ones.
     Compacted,
 }
 
@@ -32,7 +33,7 @@ fn record(key: i64) -> Record {
     Record::at(key, key as f64, 1.0, vec![Value::Utf8("n".repeat(50)), Value::Int(key)])
 }
 
-/// On disks, which have clocks by which sessions and files are told apart.
+/// On disks, whose clocks distinguish sessions and files.
 fn at(directory: &Path, name: &str) -> Arc<dyn Storage> {
     Arc::new(RealStorage::new(directory.join(name)))
 }
@@ -60,7 +61,7 @@ fn restored_keys(backup: &Arc<dyn Storage>) -> Vec<Key> {
     keys
 }
 
-/// Backs up a store into the backup of another history, which is left as it is.
+/// Backs up a store into the backup of another history, which must remain unchanged.
 fn is_refused(store: &Store, backup: &Arc<dyn Storage>, context: &str) {
     let contents = || ["components", "points"].map(|directory| backup.list(directory).unwrap());
     let before = contents();
@@ -71,7 +72,7 @@ fn is_refused(store: &Store, backup: &Arc<dyn Storage>, context: &str) {
 }
 
 #[test]
-fn a_copy_that_went_its_own_way_is_told_from_the_store() {
+fn a_diverged_copy_is_distinguished_from_the_store() {
     let histories = ENDS.into_iter().flat_map(|ours| ENDS.map(|theirs| (ours, theirs)));
     for (ours, theirs) in histories {
         for (is_closed, is_copy_first) in [(true, false), (true, true), (false, false)] {
@@ -94,16 +95,16 @@ fn a_copy_that_went_its_own_way_is_told_from_the_store() {
             let other = go_on(second, Durability::Power, 20..60, theirs);
             is_refused(&other, &backup, &context);
             assert_eq!(restored_keys(&backup), (0..20).map(Key::Int).collect::<Vec<_>>(), "{context}");
-            // What the backup is of goes on.
+            // The store of the backup continues.
             store.close().unwrap();
             go_on(first, Durability::Power, 20..21, End::Flushed).backup_to(backup.clone(), None).unwrap();
         }
     }
 }
 
-/// The copy has the beginning of a segment that the store went on in.
+/// The copy has the beginning of a segment in which the store continued.
 #[test]
-fn a_copy_of_before_the_backup_that_went_on_is_told_from_the_store() {
+fn a_diverged_copy_from_before_the_backup_is_distinguished_from_the_store() {
     for end in ENDS {
         let directory = tempfile::tempdir().unwrap();
         let [source, copy, backup] = ["store", "copy", "backup"].map(|name| at(directory.path(), name));
@@ -116,7 +117,7 @@ fn a_copy_of_before_the_backup_that_went_on_is_told_from_the_store() {
 }
 
 #[test]
-fn copies_of_a_store_without_a_log_are_told_apart_by_their_components() {
+fn without_a_log_copies_are_distinguished_by_their_components() {
     for end in [End::Flushed, End::Compacted] {
         let directory = tempfile::tempdir().unwrap();
         let [source, copy, backup] = ["store", "copy", "backup"].map(|name| at(directory.path(), name));
@@ -127,9 +128,9 @@ fn copies_of_a_store_without_a_log_are_told_apart_by_their_components() {
     }
 }
 
-/// Sessions that are closed, and such as are killed and go on in another place.
+/// Sessions that are closed, and others that are killed and continue at another place.
 #[test]
-fn one_history_is_one_whatever_ends_its_sessions() {
+fn a_history_may_have_closed_and_killed_sessions() {
     let (mut rng, seed) = seeded(0x6a);
     let directory = tempfile::tempdir().unwrap();
     let backup = at(directory.path(), "backup");

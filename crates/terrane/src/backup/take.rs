@@ -203,7 +203,7 @@ fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState
     let reason = if before.store_id != pinned.manifest.store_id {
         "has backups of another store".to_owned()
     } else if before.branch != pinned.manifest.branch {
-        "has backups of another history of this store, from before or after it was restored".to_owned()
+        "has backups of this store with a different history, from before it was restored or after".to_owned()
     } else if newest.sequence > pinned.last_sequence {
         is_older()
     } else if let Some(point) = point_of_other_history(target, earlier, pinned)? {
