@@ -133,9 +133,7 @@ pub enum Error {
     },
     /// All records are stored, but components could not be merged in the background. Searches are
     /// slower until they are. The cause names the remedy.
-    #[error(
-        "all records are stored, but the components of dataset {dataset:?} could not be merged: {cause}"
-    )]
+    #[error("all records are stored, but the components of dataset {dataset:?} could not be merged: {cause}")]
     Unmerged {
         /// The dataset, possibly not the one that was written to.
         dataset: String,
@@ -211,7 +209,9 @@ pub enum Error {
         what: String,
     },
     /// The handle refuses writes after a failed write or sync: reopen the store.
-    #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to continue from the durable state")]
+    #[error(
+        "the store refuses writes after a failed write or sync ({cause}); reopen it to continue from the durable state"
+    )]
     Poisoned {
         /// The first failure.
         cause: String,

@@ -1,9 +1,10 @@
 //! The lock manager: exclusive locks on 64-bit hashes of record keys.
 //!
-//! K1  A hash has at most one holder. K2  A release with waiters hands the lock to the longest
-//! waiter, and the lock is never free in between. So no thread starves, and no wake-up is lost. K3
-//! No thread waits while holding a lock, except in ascending order of hashes (`lock_all`). So there
-//! is no cycle of waiters.
+//! K1  A hash has at most one holder.
+//! K2  A release with waiters hands the lock to the longest waiter, and the lock is never free in
+//!     between. So no thread starves, and no wake-up is lost.
+//! K3  No thread waits while holding a lock, except in ascending order of hashes (`lock_all`). So
+//!     there is no cycle of waiters.
 //!
 //! Readers take instant locks ([`LockTable::try_instant`], [`LockTable::wait_instant`]), one at a
 //! time, and hold none. Two keys with the same hash share a lock. This can delay a thread, but by

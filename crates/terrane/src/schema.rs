@@ -1,10 +1,10 @@
 //! Schemas of datasets: the key, the geometry, the attributes and their versions.
 //!
-//! S1  The names of key, geometry and attribute columns are distinct and not empty. S2  A later
-//! version appends attributes, widens int64 to float64, renames columns or drops attributes. An
-//! attribute has the same number in all versions that have it, and no other attribute of the
-//! dataset gets it. In each version the numbers ascend. S3  Versions are numbered from 1 without
-//! gaps. A stored record names its version.
+//! S1  The names of key, geometry and attribute columns are distinct and not empty.
+//! S2  A later version appends attributes, widens int64 to float64, renames columns or drops
+//!     attributes. An attribute has the same number in all versions that have it, and no other
+//!     attribute of the dataset gets it. In each version the numbers ascend.
+//! S3  Versions are numbered from 1 without gaps. A stored record names its version.
 //!
 //! Attributes may be null, keys may not. A null geometry is stored and not indexed.
 
@@ -223,7 +223,9 @@ pub enum SchemaError {
         role: &'static str,
     },
     /// The schema was changed too often.
-    #[error("the columns were changed {CHANGES_MAX} times, and no more changes are possible; export the records and import them again")]
+    #[error(
+        "the columns were changed {CHANGES_MAX} times, and no more changes are possible; export the records and import them again"
+    )]
     TooManyChanges,
     /// An Arrow type has no equivalent attribute type.
     #[error("column {name:?} has the type {found}, which {role} cannot have; cast it or leave it out")]

@@ -39,7 +39,7 @@ fn at(directory: &Path, name: &str) -> Arc<dyn Storage> {
 }
 
 /// Opens a store and inserts.
-fn go_on(storage: &Arc<dyn Storage>, durability: Durability, keys: Range<i64>, end: End) -> Store {
+fn insert_into(storage: &Arc<dyn Storage>, durability: Durability, keys: Range<i64>, end: End) -> Store {
     let store = Store::open_on(storage.clone(), options(durability)).unwrap();
     let dataset = store.dataset(MAIN).or_else(|_| store.create_dataset(MAIN, first_schema())).unwrap();
     keys.for_each(|key| dataset.insert(&record(key)).unwrap());
@@ -79,7 +79,7 @@ fn a_diverged_copy_is_distinguished_from_the_store() {
             let context = format!("{ours:?}, {theirs:?}, closed: {is_closed}, copy first: {is_copy_first}");
             let directory = tempfile::tempdir().unwrap();
             let [source, copy, backup] = ["store", "copy", "backup"].map(|name| at(directory.path(), name));
-            let store = go_on(&source, Durability::Power, 0..10, End::Kept);
+            let store = insert_into(&source, Durability::Power, 0..10, End::Kept);
             store.backup_to(backup.clone(), None).unwrap();
             if is_closed {
                 store.close().unwrap();
@@ -89,15 +89,15 @@ fn a_diverged_copy_is_distinguished_from_the_store() {
                 store.close().unwrap();
             }
             let (first, second) = if is_copy_first { (&copy, &source) } else { (&source, &copy) };
-            let store = go_on(first, Durability::Power, 10..20, ours);
+            let store = insert_into(first, Durability::Power, 10..20, ours);
             store.backup_to(backup.clone(), None).unwrap();
             // It has more commits.
-            let other = go_on(second, Durability::Power, 20..60, theirs);
+            let other = insert_into(second, Durability::Power, 20..60, theirs);
             is_refused(&other, &backup, &context);
             assert_eq!(restored_keys(&backup), (0..20).map(Key::Int).collect::<Vec<_>>(), "{context}");
             // The store of the backup continues.
             store.close().unwrap();
-            go_on(first, Durability::Power, 20..21, End::Flushed).backup_to(backup.clone(), None).unwrap();
+            insert_into(first, Durability::Power, 20..21, End::Flushed).backup_to(backup.clone(), None).unwrap();
         }
     }
 }
@@ -108,11 +108,11 @@ fn a_diverged_copy_from_before_the_backup_is_distinguished_from_the_store() {
     for end in ENDS {
         let directory = tempfile::tempdir().unwrap();
         let [source, copy, backup] = ["store", "copy", "backup"].map(|name| at(directory.path(), name));
-        let store = go_on(&source, Durability::Power, 0..10, End::Kept);
+        let store = insert_into(&source, Durability::Power, 0..10, End::Kept);
         put_files(&*copy, &files_of(&*source));
         (10..20).for_each(|key| store.dataset(MAIN).unwrap().insert(&record(key)).unwrap());
         store.backup_to(backup.clone(), None).unwrap();
-        is_refused(&go_on(&copy, Durability::Power, 20..60, end), &backup, &format!("{end:?}"));
+        is_refused(&insert_into(&copy, Durability::Power, 20..60, end), &backup, &format!("{end:?}"));
     }
 }
 
@@ -121,10 +121,10 @@ fn without_a_log_copies_are_distinguished_by_their_components() {
     for end in [End::Flushed, End::Compacted] {
         let directory = tempfile::tempdir().unwrap();
         let [source, copy, backup] = ["store", "copy", "backup"].map(|name| at(directory.path(), name));
-        go_on(&source, Durability::None, 0..10, End::Flushed).close().unwrap();
+        insert_into(&source, Durability::None, 0..10, End::Flushed).close().unwrap();
         put_files(&*copy, &files_of(&*source));
-        go_on(&source, Durability::None, 10..20, end).backup_to(backup.clone(), None).unwrap();
-        is_refused(&go_on(&copy, Durability::None, 20..60, end), &backup, &format!("{end:?}"));
+        insert_into(&source, Durability::None, 10..20, end).backup_to(backup.clone(), None).unwrap();
+        is_refused(&insert_into(&copy, Durability::None, 20..60, end), &backup, &format!("{end:?}"));
     }
 }
 
@@ -137,7 +137,7 @@ fn a_history_may_have_closed_and_killed_sessions() {
     let mut storage = at(directory.path(), "store");
     for session in 0..40 {
         let keys = session * 10..session * 10 + rng.random_range(0..10);
-        let store = go_on(&storage, Durability::Power, keys, ENDS[rng.random_range(0..3)]);
+        let store = insert_into(&storage, Durability::Power, keys, ENDS[rng.random_range(0..3)]);
         for _ in 0..rng.random_range(0..3) {
             store.backup_to(backup.clone(), Some(3)).unwrap_or_else(|error| panic!("{error}, seed {seed}"));
         }

@@ -365,7 +365,7 @@ fn an_index_that_cannot_be_completed_is_named() {
                 assert!(matches!(&told, Error::Unbuilt { dataset, index, .. } if dataset == "d" && index == "i"));
                 let told = told.to_string();
                 assert!(told.contains("a build that panics on purpose"), "{told}");
-                assert!(told.contains("create it again") && told.contains("or drop it"), "{told}");
+                assert!(told.contains("Create it again") && told.contains("or drop it"), "{told}");
             }
         }
     }

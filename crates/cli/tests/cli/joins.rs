@@ -203,10 +203,7 @@ fn what_is_wrong_with_a_join_is_told_with_its_side() {
         (&["cities"], "INNER"),
         (&["cities", "zones", "--within", "--contains"], "cannot be used with"),
         (&["cities", "zones", "--within-distance", "-5"], "-5 is not a distance for a join"),
-        (
-            &["cities", "zones", "--within-distance", "inf"],
-            "inf is not a distance for a join; use a finite number",
-        ),
+        (&["cities", "zones", "--within-distance", "inf"], "inf is not a distance for a join; use a finite number"),
         (&["cities", "zones", "--within-distance", "nan"], "not a distance for a join"),
         (&["cities", "zones", "--within-distance", "far"], "'far'"),
         (&["cities", "towns", "--within"], "there is no dataset \"towns\"; the store has"),

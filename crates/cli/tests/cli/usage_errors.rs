@@ -57,7 +57,11 @@ fn a_name_for_a_dataset_is_refused_before_anything_is_told_of_it() {
     let sandbox = Sandbox::new();
     let record = "{\"id\":1,\"lon\":0,\"lat\":0}\n";
     let answer = insert(&sandbox.store(), "red\x1b[31m", record, &[]).exits(2);
-    assert!(answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is not a valid name for a dataset"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is not a valid name for a dataset"),
+        "{}",
+        answer.stderr
+    );
     assert!(!sandbox.store().exists());
     for name in ["", "a/b"] {
         insert(&sandbox.store(), name, "", &[]).exits(2).says("is not a valid name for a dataset");

@@ -130,9 +130,7 @@ fn check_vacant(store: &dyn Storage) -> Result<()> {
     file.map_or(Ok(()), |name| {
         let advice = match (store.exists(manifest::NAME)?, store.exists(RESTORING_NAME)?) {
             (true, _) => "restore to another directory",
-            (false, true) => {
-                "it is left from an interrupted restoration: remove it, or restore to another directory"
-            }
+            (false, true) => "it is left from an interrupted restoration: remove it, or restore to another directory",
             // Left by earlier versions.
             (false, false) => {
                 "if it is left from an interrupted restoration, remove it; or restore to another directory"

@@ -96,8 +96,7 @@ impl Binder<'_> {
             Some(Place::Key(key_type)) => Valued::Key(*key_type),
             Some(Place::Attribute(place, column_type)) => Valued::Attribute(*place, *column_type),
             Some(Place::Geometry) => {
-                let reason =
-                    "holds the geometry, and conditions are on key and attributes; ask for a window, a circle or a shape";
+                let reason = "holds the geometry, and conditions are on key and attributes; ask for a window, a circle or a shape";
                 return Err(ConditionError::column(name, reason));
             }
             None => return Err(self.schema.unknown_column(name).into()),

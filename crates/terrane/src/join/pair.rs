@@ -107,9 +107,9 @@ impl Predicate {
     /// Refuses a distance that no pair can have.
     pub fn check(&self) -> Result<()> {
         match self.on {
-            JoinOn::WithinDistance(distance) if !distance.is_finite() || distance < 0.0 => Err(Error::usage(format!(
-                "{distance} is not a distance for a join; use a finite number of at least 0"
-            ))),
+            JoinOn::WithinDistance(distance) if !distance.is_finite() || distance < 0.0 => {
+                Err(Error::usage(format!("{distance} is not a distance for a join; use a finite number of at least 0")))
+            }
             _ => Ok(()),
         }
     }

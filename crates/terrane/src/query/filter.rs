@@ -181,9 +181,7 @@ fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {
         Filter::Circle { x, y, radius } => {
             check_origin(schema, *x, *y)?;
             if !radius.is_finite() || *radius < 0.0 {
-                return Err(Error::usage(format!(
-                    "{radius} is not a radius; use a finite number of at least 0"
-                )));
+                return Err(Error::usage(format!("{radius} is not a radius; use a finite number of at least 0")));
             }
             let place = Point { x: *x, y: *y };
             let windows = match system {

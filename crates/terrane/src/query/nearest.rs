@@ -4,7 +4,6 @@
 //! all conditions is held, with its exact distance, until no candidate at a smaller or equal
 //! distance can follow. So ties are in key order. If the intermediate results, above all the
 //! deleted keys, do not fit in memory, the records are scanned.
-//! be noted on the way (above all, what is deleted) does not fit in memory, the records answer.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

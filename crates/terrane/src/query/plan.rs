@@ -101,7 +101,7 @@ impl Path {
     }
 
     /// Whether the components' statistics may have the number of its records.
-    pub fn is_known_from_statistics(&self) -> bool {
+    pub fn is_answered_by_statistics(&self) -> bool {
         matches!(self, Self::Records)
     }
 }

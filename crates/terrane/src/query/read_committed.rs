@@ -1,20 +1,16 @@
 //! Queries at read committed (Kim 2016, sections 3.4.1, 3.4.3 and 3.5.2).
 //!
-//! The query advances its snapshot from step to step. So everything it reads is visible, without
+//! The query advances its snapshot from step to step, so it reads only visible records, without
 //! locks. It takes only instant locks, one at a time while holding nothing, so it is in no cycle of
-//! waiters.
+//! waiters. While it waits it holds no sealed memory: the lock's holder may be waiting for memory.
 //!
-//! A record is fetched after an instant lock on its key. All conditions are evaluated on it again,
-//! since the index entry may be older. If entries alone suffice, they are divided (try-lock and
-//! union): entries whose keys no writer holds are rows. The others form a second chunk, whose
-//! records are fetched and judged (`aside.rs`).
+//! A record is fetched after an instant lock on its key, and judged again, since its index entry may
+//! be older. If entries alone suffice, they are divided (try-lock and union). Entries whose keys no
+//! writer holds are rows. The others form a second chunk, whose records are fetched (`aside.rs`).
 //!
-//! A spatial index is searched at one sequence number per partition, so it gives each key once, and
-//! the chunks are disjoint. An index on attributes or words is read at several numbers. It may give
+//! A spatial index is searched at one sequence number per partition. So it gives each key once, and
+//! the chunks are disjoint. An index on attributes or words is read at several numbers, and may give
 //! a key once per version.
-//!
-//! While waiting for a lock the query holds no sealed memory, because the lock's holder may be
-//! waiting for memory.
 
 use super::execute::{Execution, Source};
 use super::index::{IndexScan, antimatter_fits};
@@ -52,9 +48,7 @@ impl Execution {
         let dataset = self.snapshot.dataset_name();
         let changed = |what: String| {
             let advice = "ask again, or ask at snapshot, where such changes are invisible";
-            Err(Error::Failed(format!(
-                "during a query of dataset {dataset:?} at read committed, {what}; {advice}"
-            )))
+            Err(Error::Failed(format!("during a query of dataset {dataset:?} at read committed, {what}; {advice}")))
         };
         if self.snapshot.history.newest().version != version {
             return changed("the schema was changed".into());

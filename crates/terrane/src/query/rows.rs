@@ -77,7 +77,7 @@ pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
         Begun::Execution(execution) => return execution.count_all(),
         Begun::Divided(parts, path, whole) => (parts, path, whole),
     };
-    if path.is_known_from_statistics() {
+    if path.is_answered_by_statistics() {
         whole.begin(path.clone())?;
         if let Some(count) = whole.count_from_statistics()? {
             return Ok(count);

@@ -21,20 +21,20 @@ use crate::{Error, Result};
 
 impl Importer {
     /// Notes the state that the keys will be compared with.
-    pub(super) fn look(&mut self) {
+    pub(super) fn note_compared(&mut self) {
         // Before the versions are read: so they have all changes up to this number.
         let sequence = self.engine.visibility.visible();
         let versions = self.handle.partitions.versions();
         let parts = versions.iter().flat_map(|version| version.components(PRIMARY as usize));
-        self.look = Look { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
+        self.compared = Compared { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
     }
 
     /// Takes a snapshot of the records that an upsert replaces. Later records are found at
     /// installation.
-    pub(super) fn look_at_replaced(&mut self) {
+    pub(super) fn pin_replaced(&mut self) {
         let before = self.dataset().snapshot();
         // Its components may have later changes, which the snapshot hides.
-        self.look = Look { sequence: before.sequence(), files: Vec::new() };
+        self.compared = Compared { sequence: before.sequence(), files: Vec::new() };
         self.before = Some(before);
     }
 
@@ -166,7 +166,7 @@ impl Importer {
         Ok(Some(self.history.clone()))
     }
 
-    /// Refuses the import if one of its keys was inserted since it looked. An upsert compares again
+    /// Refuses the import if one of its keys was inserted since its keys were compared. An upsert compares again
     /// instead, and loads its secondary indexes again. The gate must be held, and everything
     /// flushed.
     fn judge_written_meanwhile(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
@@ -177,19 +177,19 @@ impl Importer {
                 return Err(Error::DuplicateKey { key });
             }
             drop(versions);
-            self.look_at_replaced();
+            self.pin_replaced();
             loaded.forget_secondaries();
             break;
         }
         Ok(())
     }
 
-    /// A key of the import that was written to a partition since the import looked. Unless the
+    /// A key of the import that was written to a partition since the comparison. Unless the
     /// import replaces records, the key must still exist. Writers wait, so only components that may
     /// be new to the import are read, within its range of keys.
     fn written_meanwhile(&self, primary: &BTreeComponent, now: &Version) -> Result<Option<Key>> {
         let Some((first, last)) = primary.key_range() else { return Ok(None) };
-        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.look.has_seen(part.file().meta())) {
+        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.compared.includes(part.file().meta())) {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
                 // This may be an old version of a key that is deleted by now.
@@ -250,17 +250,17 @@ impl Loaded {
 
 /// The state with which an import has compared its keys.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Compared {
     /// All changes up to this number were seen.
     sequence: u64,
     /// Primary components that were seen.
     files: Vec<u64>,
 }
 
-impl Look {
+impl Compared {
     /// Whether all entries of a component were seen, possibly in other components that were merged
     /// since.
-    fn has_seen(&self, meta: &ComponentMeta) -> bool {
+    fn includes(&self, meta: &ComponentMeta) -> bool {
         self.files.contains(&meta.file_id) || meta.statistics.sequence.1 <= self.sequence
     }
 }

@@ -3,12 +3,11 @@
 //! 1. Records go to sorted runs, component files that no manifest names.
 //! 2. The runs are merged into one primary component per partition. The components of the other
 //!    indexes are loaded from it.
-//! 3. Writers pause. Older memory components are sealed and flushed. Keys inserted since the import
-//!    looked are checked again.
+//! 3. Writers pause. Older memory components are sealed and flushed. Keys inserted since they were
+//!    compared are checked again.
 //! 4. One manifest step installs everything, including the dataset if it is new.
 //!
-//! A crash before step 4 leaves strays, which the next open removes. After it, all records are
-//! there.
+//! A crash before step 4 leaves strays, which the next open removes.
 //!
 //! An upsert's secondary components also have anti-matter for the replaced records, taken from a
 //! snapshot. If one of its keys was written since, they are loaded again in step 3. A replacement
@@ -28,7 +27,7 @@ use terrane_lsm::manifest::DatasetState;
 use terrane_lsm::parallel::{self, threads_of};
 use terrane_lsm::search;
 
-use self::install::{Loaded, Look};
+use self::install::{Compared, Loaded};
 pub use self::mode::ImportMode;
 use self::mode::{Replaced, Target};
 use self::runs::{RowRanges, row_of_sequence, visit_runs};
@@ -91,7 +90,7 @@ pub struct Importer {
     rows: u64,
     refused: u64,
     /// The state with which the keys were compared.
-    look: Look,
+    compared: Compared,
     /// For an upsert, the snapshot with the records to be replaced.
     before: Option<Snapshot>,
     /// Number of columns that had been widened when the import was begun.
@@ -135,7 +134,7 @@ impl Importer {
             files,
             rows: 0,
             refused: 0,
-            look: Look::default(),
+            compared: Compared::default(),
             before: None,
         })
     }
@@ -341,7 +340,7 @@ impl Importer {
     /// Merges the accepted rows into one primary component per partition.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        self.look();
+        self.note_compared();
         reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
             runs::merge(&engine.workshop, runs)
         })?;
@@ -350,7 +349,7 @@ impl Importer {
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
         let overlaps = self.overlaps_existing(&runs)?;
         if self.mode == ImportMode::Upsert && overlaps {
-            self.look_at_replaced();
+            self.pin_replaced();
         }
         // An upsert replaces whatever is stored.
         let overlaps = overlaps && self.mode != ImportMode::Upsert;
