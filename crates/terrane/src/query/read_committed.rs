@@ -4,13 +4,14 @@
 //! locks. It takes only instant locks, one at a time while holding nothing, so it is in no cycle of
 //! waiters. While it waits it holds no sealed memory: the lock's holder may be waiting for memory.
 //!
-//! A record is fetched after an instant lock on its key, and judged again, since its index entry may
-//! be older. If entries alone suffice, they are divided (try-lock and union). Entries whose keys no
-//! writer holds are rows. The others form a second chunk, whose records are fetched (`aside.rs`).
+//! A record is fetched after an instant lock on its key, and judged again, since its index entry
+//! may be older. If entries alone suffice, they are divided (try-lock and union). Entries whose
+//! keys no writer holds are rows. The others form a second chunk, whose records are fetched
+//! (`aside.rs`).
 //!
 //! A spatial index is searched at one sequence number per partition. So it gives each key once, and
-//! the chunks are disjoint. An index on attributes or words is read at several numbers, and may give
-//! a key once per version.
+//! the chunks are disjoint. An index on attributes or words is read at several numbers, and may
+//! give a key once per version.
 
 use super::execute::{Execution, Source};
 use super::index::{IndexScan, antimatter_fits};

@@ -166,9 +166,9 @@ impl Importer {
         Ok(Some(self.history.clone()))
     }
 
-    /// Refuses the import if one of its keys was inserted since its keys were compared. An upsert compares again
-    /// instead, and loads its secondary indexes again. The gate must be held, and everything
-    /// flushed.
+    /// Refuses the import if one of its keys was inserted since its keys were compared. An upsert
+    /// compares again instead, and loads its secondary indexes again. The gate must be held, and
+    /// everything flushed.
     fn judge_written_meanwhile(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
         let versions = self.handle.partitions.versions();
         for (primary, now) in primaries.iter().zip(versions.iter()) {
