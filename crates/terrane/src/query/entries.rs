@@ -76,8 +76,8 @@ impl EntryFilter {
         (self.condition, self.decides_all) = (None, false);
     }
 
-    /// Whether an entry in the spans implies that its record matches, unless the entry holds a
-    /// value in a shortened form.
+    /// Whether an entry in the spans implies that its record matches, unless the entry has a value
+    /// in another form than the record.
     pub fn decides_all(&self) -> bool {
         self.decides_all
     }

@@ -114,8 +114,7 @@ impl Execution {
         })
     }
 
-    /// Chooses the requested path, or the one that seems cheapest. Returns also the approximate
-    /// number of its entries.
+    /// Chooses the requested path, or the one that seems cheapest.
     pub fn choose(&mut self, query: &Query) -> Result<Path> {
         let index = query.index.as_deref();
         if let Some(name) = index {

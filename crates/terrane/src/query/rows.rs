@@ -39,7 +39,7 @@ enum From {
     Threads(Box<Gathering>),
 }
 
-/// The work of an answer, or the reason why there is none.
+/// The work of an answer: that of one thread, or of several.
 enum Begun {
     Execution(Execution),
     /// The parts, with the path and its explanation.
