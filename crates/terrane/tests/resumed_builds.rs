@@ -365,7 +365,7 @@ fn an_index_that_cannot_be_completed_is_named() {
                 assert!(matches!(&told, Error::Unbuilt { dataset, index, .. } if dataset == "d" && index == "i"));
                 let told = told.to_string();
                 assert!(told.contains("a build that panics on purpose"), "{told}");
-                assert!(told.contains("create it again") && told.contains("or drop it"), "{told}");
+                assert!(told.contains("Create it again") && told.contains("or drop it"), "{told}");
             }
         }
     }
@@ -439,8 +439,8 @@ fn a_creation_that_has_no_room_tells_what_is_left_of_it() {
         let indexes = &store.info().unwrap().datasets[0].indexes;
         let left: Vec<bool> = indexes.iter().filter(|index| index.name == "i").map(|index| index.is_building).collect();
         let (index, cause, says) = match &told {
-            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "there is none of that name"),
-            Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "remains unfinished"),
+            Error::Uncreated { index, cause, .. } if is_dropped => (index, cause, "was not created"),
+            Error::Unbuilt { index, cause, .. } if !is_dropped => (index, cause, "was not completed"),
             _ => panic!("{told}"),
         };
         assert!(index == "i" && matches!(**cause, Error::Full { .. }), "{told}");

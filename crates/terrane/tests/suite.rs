@@ -1,6 +1,7 @@
 //! The tests of the engine, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! There is one program, because each one is linked with the whole crate and its dependencies. The
+//! files are its modules.
 
 mod atomic_batch;
 mod attribute_queries;
