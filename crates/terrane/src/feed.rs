@@ -5,6 +5,8 @@
 //! the records up to the position that it tells, and none behind it.
 
 mod definition;
+mod queue;
+mod spill;
 
 use std::sync::Arc;
 
@@ -13,6 +15,9 @@ use serde::Serialize;
 use terrane_storage::sync::Ordering;
 
 pub(crate) use self::definition::{FeedDefinition, FeedsInUse};
+pub(crate) use self::queue::queue;
+pub use self::queue::{FeedReceiver, FeedSender, OnOverload};
+pub use self::spill::QueuedRecord;
 
 use crate::dataset::{BatchOutcome, Dataset, OnConflict, Origin};
 use crate::engine::{DatasetHandle, Engine};

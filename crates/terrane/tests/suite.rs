@@ -23,6 +23,7 @@ mod disk_reserve;
 mod disk_reserve_sessions;
 mod drop_dataset;
 mod faults;
+mod feed_queue;
 mod feeds;
 mod foreign_files;
 mod full_disk;
