@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use terrane::{DatasetOptions, DiskReserve, Durability};
+use terrane::{DatasetOptions, DiskReserve, Durability, OnOverload};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use drop::DropArguments;
@@ -297,14 +297,14 @@ pub struct InsertArguments {
     pub restart: bool,
     /// What to do with records that arrive faster than they are written.
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
-    pub on_overload: OnOverload,
+    pub on_overload: OverloadPolicy,
     #[command(flatten)]
     pub creation: CreationFlags,
 }
 
 /// What to do with records that arrive faster than they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnOverload {
+pub enum OverloadPolicy {
     /// Stop reading, so that their producer waits.
     Throttle,
     /// Keep them in unnamed files in the store's directory until they can be written, as long as
@@ -312,6 +312,16 @@ pub enum OnOverload {
     Spill,
     /// Drop and count them; the count is printed on standard error.
     Discard,
+}
+
+impl From<OverloadPolicy> for OnOverload {
+    fn from(policy: OverloadPolicy) -> Self {
+        match policy {
+            OverloadPolicy::Throttle => Self::Throttle,
+            OverloadPolicy::Spill => Self::Spill,
+            OverloadPolicy::Discard => Self::Discard,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -416,23 +426,9 @@ pub struct QueryArguments {
     /// Index to use, `primary` for the records themselves [default: the cheapest by estimate].
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
-    /// State of the dataset that the query reads.
-    #[arg(long, value_name = "LEVEL", default_value = "snapshot")]
-    pub isolation: IsolationLevel,
     /// Explain on standard error how the query was executed.
     #[arg(long)]
     pub explain: bool,
-}
-
-/// Levels of isolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum IsolationLevel {
-    /// One snapshot.
-    Snapshot,
-    /// The newest committed state, at each step; not for --nearest. A command sees only the state
-    /// in which it opened the store, so its rows are those of a snapshot. Use it to see the plan
-    /// that a program's queries have at this level.
-    ReadCommitted,
 }
 
 /// Formats of reports.
