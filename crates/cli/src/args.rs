@@ -256,9 +256,12 @@ twice.
 
 With --follow, the source is a growing file of lines. When another file takes its name, the old
 one is read until it has not grown for a second and the new one has content; then the new one is
-read. A file that gets its name back continues where it was left. With --offset-field, the source
-is standard input. Each record holds its position, a whole number that rises from record to
-record. Records that were read before are skipped.
+read. A truncated file is read from its beginning. After a restart, the file is recognised by its
+inode and its first KiB; if it was renamed meanwhile, it is found in its directory. If no file
+fits the position, the command ends with an error that says what to do.
+
+With --offset-field, the source is standard input. Each record holds its position, a whole number
+that rises from record to record. Records that were read before are skipped.
 
 Examples:
   echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places
@@ -282,8 +285,7 @@ pub struct InsertArguments {
     pub reading: ReadingFlags,
     /// Read this file from the position of its feed, and continue as it grows, until a signal. The
     /// file is followed by name: if the name or the link is set to another file, that file comes
-    /// next. Links among the parent directories are resolved once at the start, unless --feed gives
-    /// the feed a name.
+    /// next. Links among the parent directories are resolved once at the start.
     #[arg(long, value_name = "FILE")]
     pub follow: Option<PathBuf>,
     /// Member of each record that holds its position in the source.

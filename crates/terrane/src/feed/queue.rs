@@ -1,7 +1,7 @@
 //! The queue between a thread that receives a feed's records and one that writes them.
 //!
-//! Records that fit in the queue's memory wait there. What happens to the others is chosen with
-//! [`OnOverload`]. Records keep their order.
+//! Records that fit in the queue's memory wait there; [`OnOverload`] decides about the others.
+//! Records keep their order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
