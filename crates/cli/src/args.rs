@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use terrane::{DatasetOptions, DiskReserve, Durability};
+use terrane::{DatasetOptions, DiskReserve, Durability, OnOverload};
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use drop::DropArguments;
@@ -256,9 +256,12 @@ twice.
 
 With --follow, the source is a growing file of lines. When another file takes its name, the old
 one is read until it has not grown for a second and the new one has content; then the new one is
-read. A file that gets its name back continues where it was left. With --offset-field, the source
-is standard input. Each record holds its position, a whole number that rises from record to
-record. Records that were read before are skipped.
+read. A truncated file is read from its beginning. After a restart, the file is recognised by its
+inode and its first KiB; if it was renamed meanwhile, it is found in its directory. If no file
+fits the position, the command ends with an error that says what to do.
+
+With --offset-field, the source is standard input. Each record holds its position, a whole number
+that rises from record to record. Records that were read before are skipped.
 
 Examples:
   echo '{\"id\":7,\"lon\":-122.42,\"lat\":37.77,\"name\":\"cafe\"}' | terrane insert s.terrane places
@@ -282,8 +285,7 @@ pub struct InsertArguments {
     pub reading: ReadingFlags,
     /// Read this file from the position of its feed, and continue as it grows, until a signal. The
     /// file is followed by name: if the name or the link is set to another file, that file comes
-    /// next. Links among the parent directories are resolved once at the start, unless --feed gives
-    /// the feed a name.
+    /// next. Links among the parent directories are resolved once at the start.
     #[arg(long, value_name = "FILE")]
     pub follow: Option<PathBuf>,
     /// Member of each record that holds its position in the source.
@@ -297,14 +299,14 @@ pub struct InsertArguments {
     pub restart: bool,
     /// What to do with records that arrive faster than they are written.
     #[arg(long, value_name = "POLICY", default_value = "throttle")]
-    pub on_overload: OnOverload,
+    pub on_overload: OverloadPolicy,
     #[command(flatten)]
     pub creation: CreationFlags,
 }
 
 /// What to do with records that arrive faster than they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnOverload {
+pub enum OverloadPolicy {
     /// Stop reading, so that their producer waits.
     Throttle,
     /// Keep them in unnamed files in the store's directory until they can be written, as long as
@@ -312,6 +314,16 @@ pub enum OnOverload {
     Spill,
     /// Drop and count them; the count is printed on standard error.
     Discard,
+}
+
+impl From<OverloadPolicy> for OnOverload {
+    fn from(policy: OverloadPolicy) -> Self {
+        match policy {
+            OverloadPolicy::Throttle => Self::Throttle,
+            OverloadPolicy::Spill => Self::Spill,
+            OverloadPolicy::Discard => Self::Discard,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -416,23 +428,9 @@ pub struct QueryArguments {
     /// Index to use, `primary` for the records themselves [default: the cheapest by estimate].
     #[arg(long, value_name = "NAME")]
     pub index: Option<String>,
-    /// State of the dataset that the query reads.
-    #[arg(long, value_name = "LEVEL", default_value = "snapshot")]
-    pub isolation: IsolationLevel,
     /// Explain on standard error how the query was executed.
     #[arg(long)]
     pub explain: bool,
-}
-
-/// Levels of isolation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum IsolationLevel {
-    /// One snapshot.
-    Snapshot,
-    /// The newest committed state, at each step; not for --nearest. A command sees only the state
-    /// in which it opened the store, so its rows are those of a snapshot. Use it to see the plan
-    /// that a program's queries have at this level.
-    ReadCommitted,
 }
 
 /// Formats of reports.

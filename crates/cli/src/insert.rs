@@ -4,19 +4,17 @@
 //! gets its key at once, and a fast one shares syncs.
 
 mod atomic;
-mod backlog;
 mod batch;
 mod first;
 mod follow;
 mod lines;
-mod mark;
 mod row;
 mod source;
-mod spill;
 mod stop;
 
 use std::collections::HashSet;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
+use std::panic;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -24,20 +22,21 @@ use std::time::Duration;
 
 use terrane::batch::BatchRecords;
 use terrane::schema::Schema;
-use terrane::{BatchOutcome, CoordinateSystem, Dataset, Durability, OnConflict, Store, counted};
+use terrane::{
+    BatchOutcome, CoordinateSystem, Dataset, Durability, FeedReceiver, FeedSender, OnConflict, OnOverload, Store,
+    counted,
+};
 use terrane_formats::{ForeignMembers, RecordOptions, RecordReader};
 
-use crate::args::{Common, InsertArguments, OnOverload};
+use crate::args::{Common, InsertArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::place::{self, StorePlace};
 use crate::reading::check_reading;
 
 use atomic::AtomicRows;
-use backlog::{Backlog, Overflow};
 use follow::Follow;
-use lines::{Arrivals, Line, Lines};
-use mark::LastBytes;
+use lines::{Line, Lines};
 use row::{Reading, Row};
 use source::{Place, Source};
 use stop::{Input, Stop};
@@ -47,7 +46,9 @@ const BATCH_LINES_MAX: usize = 1000;
 /// Time between two messages on the number of discarded records.
 const DISCARDS_PAUSE: Duration = Duration::from_secs(1);
 /// Share of the working memory for lines that wait to be written.
-const BACKLOG_SHARE: usize = 8;
+const QUEUE_SHARE: usize = 8;
+/// Most bytes of lines that wait if the source can wait itself: enough for a batch.
+const THROTTLED_BYTES_MAX: usize = 1 << 20;
 
 pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     terrane::check_dataset_name(&arguments.dataset)?;
@@ -58,7 +59,7 @@ pub fn run(arguments: &InsertArguments, common: &Common, messages: &Messages) ->
     let store = place.open(arguments.creation.durability, common, messages)?;
     let mut insertion = Insertion::new(arguments, source, &store, messages)?;
     insertion.atomic_rows = arguments.atomic.then(|| AtomicRows::new(place::decoding_memory(common)));
-    let outcome = insertion.run(&stop, place::working_memory(common) / BACKLOG_SHARE);
+    let outcome = insertion.run(&stop, place::working_memory(common) / QUEUE_SHARE);
     for notice in insertion.reading.records.notices() {
         messages.warn(notice);
     }
@@ -168,7 +169,7 @@ impl<'a> Insertion<'a> {
         let reading =
             Reading { records: records.map_err(Failure::usage)?, demanded: arguments.reading.demanded_types() };
         if let (Some(source), Some(dataset)) = (&mut source, &dataset) {
-            source.open(dataset)?;
+            source.open(dataset, messages)?;
         }
         Ok(Self {
             source,
@@ -188,82 +189,75 @@ impl<'a> Insertion<'a> {
         })
     }
 
-    /// Inserts records as they arrive, until the input ends or a signal comes. Some bytes of
-    /// waiting lines are kept in memory.
-    fn run(&mut self, stop: &Stop, backlog_bytes: usize) -> Result<(), Failure> {
+    /// Inserts records as they arrive, until the input ends or a signal comes. At most
+    /// `queue_bytes` of waiting lines are kept in memory.
+    fn run(&mut self, stop: &Stop, queue_bytes: usize) -> Result<(), Failure> {
         if self.arguments.follow.is_none() {
-            let input = Input::new(stop).map_err(|error| self.cannot_read(&error))?;
-            self.insert_all(Lines::new(input), stop, backlog_bytes)?;
+            let input = Input::new(stop).map_err(|error| cannot_read(self.arguments, &error))?;
+            self.insert_all(Lines::new(input), stop, queue_bytes)?;
             return self.insert_together(stop);
         }
-        while let Some((file, last)) = self.followed() {
-            let (name, position) = (file.path().display(), last.end());
+        while let Some((file, position)) = self.followed() {
+            let name = file.path().display();
             self.messages.info(format_args!("reading {name} from byte {position} on"));
-            self.insert_all(Lines::from_byte(file.read_behind(last, stop), position), stop, backlog_bytes)?;
+            self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, queue_bytes)?;
             if stop.signal().is_some() {
-                return self.source.as_mut().map_or(Ok(()), Source::mark);
+                return Ok(());
             }
-            self.messages.info(format_args!("{name} was replaced; its old content has been read to the end"));
+            match file.is_truncated() {
+                true => self.messages.warn(format_args!("{name} was truncated; it is read from the beginning")),
+                false => {
+                    self.messages.info(format_args!("{name} was replaced; its old content has been read to the end"))
+                }
+            }
             self.source.as_mut().map_or(Ok(()), Source::follow)?;
         }
         Ok(())
     }
 
-    /// The followed file, and what was read last of it.
-    fn followed(&self) -> Option<(Arc<Follow>, LastBytes)> {
+    /// The followed file, and the position in it.
+    fn followed(&self) -> Option<(Arc<Follow>, u64)> {
         let source = self.source.as_ref()?;
-        Some((source.file()?.clone(), source.last().clone()))
+        Some((source.file()?.clone(), source.position()))
     }
 
-    fn cannot_read(&self, error: &io::Error) -> Failure {
-        match &self.arguments.follow {
-            Some(path) => Failure::io(format_args!("read {}", path.display()), error),
-            None => Failure::io("read standard input", error),
-        }
-    }
-
-    /// Inserts the lines of one input.
-    fn insert_all(
-        &mut self,
-        mut lines: impl Arrivals + Send,
-        stop: &Stop,
-        backlog_bytes: usize,
-    ) -> Result<(), Failure> {
-        let overflow = match self.arguments.on_overload {
-            OnOverload::Throttle => return self.insert_arrivals(&mut lines, stop),
-            OnOverload::Discard => Overflow::Discard,
-            OnOverload::Spill => Overflow::spill(&self.arguments.store).map_err(|error| {
-                Failure::io(format_args!("make a file in {}", self.arguments.store.display()), &error)
-            })?,
+    /// Inserts the lines of one input. Another thread reads them.
+    fn insert_all(&mut self, lines: Lines<impl Read + Send>, stop: &Stop, queue_bytes: usize) -> Result<(), Failure> {
+        let on_overload = OnOverload::from(self.arguments.on_overload);
+        let queue_bytes = match on_overload {
+            OnOverload::Throttle => queue_bytes.min(THROTTLED_BYTES_MAX),
+            OnOverload::Spill | OnOverload::Discard => queue_bytes,
         };
-        let (backlog, discarded_before) = (Backlog::new(backlog_bytes, overflow), self.discarded);
-        let outcome = thread::scope(|scope| {
-            scope.spawn(|| backlog.fill(&mut lines, BATCH_LINES_MAX));
-            // The reading thread ends even if writing fails.
-            let _end = backlog.end_with(stop);
-            // Printed now and then too: a killed process cannot print it at the end.
-            let (_ended, is_ended) = mpsc::channel::<()>();
-            let (messages, backlog) = (self.messages, &backlog);
-            scope.spawn(move || tell_discarded(messages, &is_ended, || discarded_before + backlog.discarded()));
-            self.insert_arrivals(&mut &*backlog, stop)
-        });
-        self.discarded = discarded_before + backlog.discarded();
-        outcome
+        let (sender, receiver) = self.store.feed_queue(on_overload, queue_bytes)?;
+        let (arguments, messages, discarded_before) = (self.arguments, self.messages, self.discarded);
+        thread::scope(|scope| {
+            let reading = scope.spawn(move || send_lines(lines, &sender, stop, arguments));
+            let mut ending = EndsReading { stop, is_due: true };
+            let inserted = thread::scope(|scope| {
+                // Printed now and then too: a killed process cannot print it at the end.
+                let (_ended, is_ended) = mpsc::channel::<()>();
+                let discarded = || discarded_before + receiver.discarded();
+                scope.spawn(move || tell_discarded(messages, &is_ended, discarded));
+                self.insert_received(&receiver)
+            });
+            self.discarded = discarded_before + receiver.discarded();
+            // After an error, the thread is still reading.
+            ending.is_due = inserted.is_err();
+            drop((ending, receiver));
+            let read = reading.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+            inserted.and(read)
+        })
     }
 
-    fn insert_arrivals(&mut self, lines: &mut dyn Arrivals, stop: &Stop) -> Result<(), Failure> {
+    /// Inserts lines until the queue ends.
+    fn insert_received(&mut self, lines: &FeedReceiver<Line>) -> Result<(), Failure> {
         loop {
-            let arrived = match lines.next(BATCH_LINES_MAX) {
-                Ok(arrived) if arrived.is_empty() => return Ok(()),
-                Ok(arrived) => arrived,
-                Err(_) if stop.signal().is_some() => return Ok(()),
-                Err(error) => return Err(self.cannot_read(&error)),
-            };
-            for line in arrived {
+            let received = lines.receive(BATCH_LINES_MAX)?;
+            if received.is_empty() {
+                return Ok(());
+            }
+            for line in received {
                 let (number, end) = (line.number, line.end);
-                if let Some(source) = &mut self.source {
-                    source.note_bytes(&line);
-                }
                 if let Err(reason) = self.take(line)? {
                     self.refuse(number, reason);
                 }
@@ -342,7 +336,7 @@ impl<'a> Insertion<'a> {
         }
         let Some(dataset) = &self.dataset else {
             let dataset = self.create(schema)?;
-            self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset))?;
+            self.source.as_mut().map_or(Ok(()), |source| source.open(&dataset, self.messages))?;
             self.dataset = Some(dataset);
             return Ok(Ok(()));
         };
@@ -452,6 +446,48 @@ impl<'a> Insertion<'a> {
             Some(_) => "byte",
             None => "line",
         }
+    }
+}
+
+/// Ends the reading of an input when it is dropped, also by a panic.
+struct EndsReading<'a> {
+    stop: &'a Stop,
+    is_due: bool,
+}
+
+impl Drop for EndsReading<'_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.stop.end();
+        }
+    }
+}
+
+/// Sends lines as they arrive, until the input or its reading ends.
+fn send_lines(
+    mut lines: Lines<impl Read>,
+    sender: &FeedSender<Line>,
+    stop: &Stop,
+    arguments: &InsertArguments,
+) -> Result<(), Failure> {
+    loop {
+        match lines.next(BATCH_LINES_MAX) {
+            Ok(arrived) if arrived.is_empty() => return Ok(()),
+            Ok(arrived) => {
+                if !sender.send(arrived)? {
+                    return Ok(());
+                }
+            }
+            Err(_) if stop.signal().is_some() => return Ok(()),
+            Err(error) => return Err(cannot_read(arguments, &error)),
+        }
+    }
+}
+
+fn cannot_read(arguments: &InsertArguments, error: &io::Error) -> Failure {
+    match &arguments.follow {
+        Some(path) => Failure::io(format_args!("read {}", path.display()), error),
+        None => Failure::io("read standard input", error),
     }
 }
 

@@ -1,10 +1,10 @@
 //! `terrane query`: prints the records that meet all conditions.
 
 use terrane::schema::Schema;
-use terrane::{Condition, Dataset, Explanation, Filter, Isolation, Query};
+use terrane::{Condition, Dataset, Explanation, Filter, Query};
 use terrane_formats::Writer;
 
-use crate::args::{Common, IsolationLevel, QueryArguments, QueryFormat};
+use crate::args::{Common, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::shape::{DeclaredSystem, parse_condition, parse_geometry, warn_of_condition};
@@ -15,7 +15,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     let (query, systems) = build(arguments)?;
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
-    // Opened for reading, the store shows one state at both levels.
+    // Opened for reading, the store shows one state.
     messages.debug(format_args!("the answer is of commit {}", dataset.snapshot().sequence()));
     let schema = dataset.schema();
     systems.iter().try_for_each(|system| system.check(schema.system))?;
@@ -69,10 +69,6 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
     if let Some(name) = &arguments.index {
         query = query.using_index(name);
     }
-    query = query.isolation(match arguments.isolation {
-        IsolationLevel::Snapshot => Isolation::Snapshot,
-        IsolationLevel::ReadCommitted => Isolation::ReadCommitted,
-    });
     Ok((query, systems))
 }
 

@@ -47,6 +47,15 @@ pub enum LockKind {
     Exclusive,
 }
 
+/// The space of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes that it has in all.
+    pub total_bytes: u64,
+    /// Bytes that this process can still take.
+    pub free_bytes: u64,
+}
+
 /// A directory tree: the store's root. Names are relative to it, with `/` between parts.
 ///
 /// Durability is that of POSIX and no more. File contents are durable after [`File::sync_data`]. A
@@ -80,6 +89,10 @@ pub trait Storage: Send + Sync + Debug {
     fn unix_time_ns(&self) -> u64;
     /// Nanoseconds on a clock that never goes back.
     fn monotonic_ns(&self) -> u64;
+    /// The space of the file system, if it is known.
+    fn space(&self) -> Option<DiskSpace> {
+        None
+    }
     /// A number that identifies the boot of the machine, if it is known.
     fn boot_id(&self) -> Option<u128> {
         None

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::{File, OpenMode, Operation, Result, RootLock, Storage, StorageError};
+use crate::{DiskSpace, File, OpenMode, Operation, Result, RootLock, Storage, StorageError};
 
 /// Another storage, restricted to reading files: nothing is created, written, renamed, removed or
 /// locked exclusively. It lets any code read a store that belongs to another process.
@@ -72,6 +72,10 @@ impl Storage for ReadOnlyStorage {
 
     fn monotonic_ns(&self) -> u64 {
         self.inner.monotonic_ns()
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        self.inner.space()
     }
 
     fn boot_id(&self) -> Option<u128> {

@@ -21,7 +21,7 @@ use rustix::time::ClockId;
 
 use crate::error::Context;
 use crate::root::create_durably;
-use crate::{Backing, File, LockKind, OpenMode, Operation, Result, RootLock, Storage, names};
+use crate::{Backing, DiskSpace, File, LockKind, OpenMode, Operation, Result, RootLock, Storage, names};
 
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
@@ -251,6 +251,14 @@ impl Storage for RealStorage {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        let found = rustix::fs::statvfs(&*self.base).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        // Some file systems, like a tmpfs without a limit, report nothing.
+        (found.f_blocks > 0)
+            .then(|| DiskSpace { total_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
     }
 
     fn boot_id(&self) -> Option<u128> {

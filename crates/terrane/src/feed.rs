@@ -1,10 +1,12 @@
 //! Feeds: sources of records whose positions commit with their records.
 //!
-//! A feed's records are transactions as any others. The log entry of each says how far the source has been read with
-//! it, and a flush takes the position to the manifest together with the records; so after a crash the store holds
-//! the records up to the position that it tells, and none behind it.
+//! A feed's records are transactions like all others. The log entry of each has the position behind
+//! it in the source, and a flush stores the position in the manifest together with the records. So
+//! after a crash the store holds the records up to the stored position, and none behind it.
 
 mod definition;
+mod queue;
+mod spill;
 
 use std::sync::Arc;
 
@@ -13,29 +15,33 @@ use serde::Serialize;
 use terrane_storage::sync::Ordering;
 
 pub(crate) use self::definition::{FeedDefinition, FeedsInUse};
+pub(crate) use self::queue::queue;
+pub use self::queue::{FeedReceiver, FeedSender, OnOverload};
+pub use self::spill::QueuedRecord;
 
 use crate::dataset::{BatchOutcome, Dataset, OnConflict, Origin};
 use crate::engine::{DatasetHandle, Engine};
 use crate::{Error, Result};
 
-/// Longest name, in bytes: the path of a file is one.
+/// Longest name, in bytes. It may be the path of a file.
 const NAME_BYTES_MAX: usize = 4096;
 /// Longest description of a source, in bytes.
 const SOURCE_BYTES_MAX: usize = 4096;
 
-/// A feed of a dataset, as it is in the store.
+/// A feed of a dataset, as stored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeedInfo {
     /// Name.
     pub name: String,
-    /// How far its source has been read.
+    /// The position up to which its source has been read.
     pub position: u64,
-    /// By what its user knows the source again.
+    /// The text by which its user recognises the source.
     pub source: Option<String>,
 }
 
-/// A source of records for a dataset, of which the store keeps how far it has been read. What a position is the source
-/// decides, such as a byte of a file: a number that grows with each record, and 0 before the first.
+/// A source of records for a dataset, with the stored position up to which it has been read. The
+/// source defines its positions, such as bytes of a file. A position is a number that grows with
+/// each record, and is 0 before the first.
 ///
 /// Each feed has one user at a time.
 #[derive(Debug)]
@@ -47,10 +53,10 @@ pub struct Feed {
 }
 
 impl Dataset {
-    /// Opens a feed, which is created if there is none of the name.
+    /// Opens a feed, or creates it.
     ///
     /// # Errors
-    /// A name that cannot be; a feed that has a user already; storage.
+    /// When the name is not possible, the feed has a user already, or the storage fails.
     pub fn feed(&self, name: &str) -> Result<Feed> {
         self.engine.check_writable()?;
         check_feed_name(name)?;
@@ -65,15 +71,15 @@ impl Dataset {
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
     }
 
-    /// The feeds there are.
+    /// Its feeds.
     pub fn feeds(&self) -> Vec<FeedInfo> {
         feeds_of(&self.handle)
     }
 
-    /// Forgets a feed and its position; false if there is none of the name. The records stay.
+    /// Forgets a feed and its position. Returns whether there was one of the name. The records stay.
     ///
     /// # Errors
-    /// A feed that is in use; storage.
+    /// When the feed is in use, or the storage fails.
     pub fn drop_feed(&self, name: &str) -> Result<bool> {
         self.engine.check_writable()?;
         let _claim = Claim::new(&self.handle, name)?;
@@ -85,10 +91,10 @@ impl Dataset {
     }
 }
 
-/// Refuses what is no name for a feed.
+/// Checks the name of a feed.
 ///
 /// # Errors
-/// [`Error::Usage`], which says what names are.
+/// [`Error::Usage`] if a feed cannot have it, with the rule.
 pub fn check_feed_name(name: &str) -> Result<()> {
     check_text("a feed's name", name, NAME_BYTES_MAX)
 }
@@ -110,22 +116,22 @@ impl Feed {
         &self.definition.name
     }
 
-    /// How far the source has been read: what was written of it up to here is durable, as the store's mode says, and
-    /// nothing was written of it from behind.
+    /// The position up to which the source has been read. Its records up to here are durable, as
+    /// the store's mode says, and none from behind is stored.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// What [`Self::set_source`] or [`Self::restart`] was told last.
+    /// The last text of [`Self::set_source`] or [`Self::restart`].
     pub fn source(&self) -> Option<&str> {
         self.definition.source.as_deref()
     }
 
-    /// Keeps a text, of 4096 bytes at most, by which the source is known again, such as a checksum of a file's first
-    /// bytes. It is durable on return.
+    /// Stores a text by which the source is recognised, such as a checksum of a file's first bytes.
+    /// It has at most 4096 bytes. It is durable on return.
     ///
     /// # Errors
-    /// A text that cannot be; storage.
+    /// When the text is not possible, or the storage fails.
     pub fn set_source(&mut self, source: &str) -> Result<()> {
         check_source(source)?;
         let id = self.definition.id;
@@ -137,12 +143,14 @@ impl Feed {
         Ok(())
     }
 
-    /// Begins anew at a position of another source, such as 0 of a file that has taken the place of the one that was
-    /// read; without a text the source is unknown. It is durable on return, and one step: a crash leaves the feed
-    /// where it was in the old source, or at this position of the new one. The records stay.
+    /// Begins anew at a position of another source, such as 0 of a file that has replaced the one
+    /// that was read. Without a text the source is unknown. The records stay.
+    ///
+    /// This is one step, and durable on return. A crash leaves the feed where it was in the old
+    /// source, or at this position of the new one.
     ///
     /// # Errors
-    /// A text that cannot be, as for [`Self::set_source`]; storage.
+    /// As for [`Self::set_source`].
     pub fn restart(&mut self, position: u64, source: Option<&str>) -> Result<()> {
         source.map_or(Ok(()), check_source)?;
         let Dataset { handle, engine } = &self.dataset;
@@ -151,12 +159,12 @@ impl Feed {
         Ok(())
     }
 
-    /// Writes the rows of a batch as [`Dataset::write_batch_into`], and with each the position that the source has
-    /// been read to then: one for each row, growing from row to row. Rows that are refused are passed.
+    /// Writes the rows of a batch like [`Dataset::write_batch_into`], each with the position behind
+    /// it in the source. Positions grow from row to row. Refused rows are passed.
     ///
     /// # Errors
-    /// As [`Dataset::write_batch_into`]; positions that do not fit (nothing is written then). [`Self::position`] tells
-    /// after an error, too, which rows were written.
+    /// As [`Dataset::write_batch_into`]. If the positions do not fit, nothing is written.
+    /// After an error, [`Self::position`] still tells which rows were written.
     pub fn write_batch(
         &mut self,
         batch: &RecordBatch,
@@ -168,7 +176,7 @@ impl Feed {
         let feed = self.definition.id;
         let origin = |row: usize| Origin { feed, position: positions[row] };
         let written = self.dataset.write_batch_from(batch, on_conflict, &origin, outcome);
-        // What is applied is durable, unless the store refuses everything from now on.
+        // Applied rows are durable, unless the store refuses everything from now on.
         if self.dataset.engine.check_writable().is_ok() {
             self.position = self.definition.position(&self.dataset.handle.partitions);
         }
@@ -176,11 +184,11 @@ impl Feed {
         positions.last().map_or(Ok(()), |&last| self.pass(last))
     }
 
-    /// Notes that the source has been read up to a position, with nothing to be written on the way. It is durable on
-    /// return; nothing happens if the feed is there already.
+    /// Stores that the source has been read up to a position, without a record. It is durable on
+    /// return. Nothing happens if the feed is there already.
     ///
     /// # Errors
-    /// No space or a failed sync.
+    /// When the disk is full or a sync fails.
     pub fn pass(&mut self, position: u64) -> Result<()> {
         if position > self.position {
             let Dataset { handle, engine } = &self.dataset;
@@ -195,14 +203,14 @@ impl Feed {
     fn check_positions(&self, positions: &[u64], rows: usize) -> Result<()> {
         if positions.len() != rows {
             let (name, count) = (self.name(), positions.len());
-            return Err(Error::usage(format!("feed {name:?}: {rows} rows come with {count} positions")));
+            return Err(Error::usage(format!("feed {name:?}: {rows} rows have {count} positions")));
         }
         let mut before = self.position;
         for &position in positions {
             if position <= before {
                 let name = self.name();
                 return Err(Error::usage(format!(
-                    "feed {name:?}: position {position} comes after {before}; every record has to bring a higher one"
+                    "feed {name:?}: position {position} comes after {before}; each record needs a higher one"
                 )));
             }
             before = position;
@@ -234,7 +242,7 @@ impl Drop for Claim {
 }
 
 impl Engine {
-    /// Gives a name to a feed at position 0, durably; one that had it is forgotten.
+    /// Creates a feed at a position, durably. An earlier one of the name is forgotten.
     fn begin_feed(
         &self,
         dataset: &DatasetHandle,
@@ -271,12 +279,12 @@ impl Engine {
 }
 
 fn check_source(source: &str) -> Result<()> {
-    check_text("what a feed's source is known by", source, SOURCE_BYTES_MAX)
+    check_text("the description of a feed's source", source, SOURCE_BYTES_MAX)
 }
 
 fn check_text(what: &str, text: &str, bytes_max: usize) -> Result<()> {
     match text.is_empty() || text.len() > bytes_max || text.chars().any(char::is_control) {
-        true => Err(Error::usage(format!("{what} has 1 to {bytes_max} bytes without control characters: {text:?}"))),
+        true => Err(Error::usage(format!("{what} needs 1 to {bytes_max} bytes without control characters: {text:?}"))),
         false => Ok(()),
     }
 }

@@ -71,7 +71,7 @@ pub use condition::{Condition, ConditionError};
 pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportMode, ImportReport, Importer, OnConflict, RefusedRow};
 pub use engine::{DiskReserve, MaintenanceCounters};
 pub use error::{Error, Result};
-pub use feed::{Feed, FeedInfo, check_feed_name};
+pub use feed::{Feed, FeedInfo, FeedReceiver, FeedSender, OnOverload, QueuedRecord, check_feed_name};
 pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
 pub use join::{Join, JoinExplanation, JoinOn, JoinPairs, JoinRows};
 pub use key::Key;

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::check::{self, CheckReport, Finding};
 use crate::dataset::{Dataset, ImportMode, Importer};
 use crate::engine::{Engine, MaintenanceCounters, own_names};
+use crate::feed::{self, FeedReceiver, FeedSender, OnOverload, QueuedRecord};
 use crate::info::StoreInfo;
 use crate::metrics::Metrics;
 use crate::options::{DatasetOptions, Durability, Options};
@@ -152,6 +153,23 @@ impl Store {
     /// Those of [`Self::importer_in`].
     pub fn check_import(&self, mode: ImportMode, name: &str) -> Result<()> {
         mode.check(&self.engine, name)
+    }
+
+    /// Creates a queue between a thread that receives records and one that writes them to feeds, for
+    /// records that may arrive faster than they are written. At most `memory_bytes` of them wait in
+    /// memory, apart from the last one, which may be longer.
+    ///
+    /// Waiting records do not outlive the process. Commit the position of each record with it
+    /// ([`crate::Feed::write_batch`]): then the source can be read again behind the last stored one.
+    ///
+    /// # Errors
+    /// When the store was opened for reading, or refuses writes after a failure.
+    pub fn feed_queue<R: QueuedRecord>(
+        &self,
+        on_overload: OnOverload,
+        memory_bytes: usize,
+    ) -> Result<(FeedSender<R>, FeedReceiver<R>)> {
+        feed::queue(&self.engine, on_overload, memory_bytes)
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {

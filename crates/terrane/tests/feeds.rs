@@ -1,5 +1,5 @@
-//! What a feed has read commits with its records: after a crash the store holds the records up to the position that it
-//! tells, and none behind it.
+//! The position of a feed commits with its records: after a crash the store holds the records up to
+//! the stored position, and none behind it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ fn positions_that_do_not_fit_are_refused_before_anything_is_written() {
     }
     let batch = batch(&first_schema(), &[record(6), record(7)]);
     let error = feed.write_batch(&batch, &[6], OnConflict::Refuse, &mut BatchOutcome::default()).unwrap_err();
-    assert!(error.to_string().contains("2 rows come with 1 positions"), "{error}");
+    assert!(error.to_string().contains("2 rows have 1 positions"), "{error}");
     assert_eq!(keys_of(&dataset.snapshot(), &Query::new()), [Key::Int(5)]);
     assert_eq!(feed.position(), 5);
 }
@@ -134,7 +134,7 @@ fn a_feed_has_one_user_and_can_be_begun_anew_and_dropped() {
     feed.restart(0, None).unwrap();
     assert_eq!((feed.position(), feed.source()), (0, None));
     assert!(matches!(feed.restart(0, Some("a\nb")), Err(Error::Usage(_))));
-    // Positions of what was read before do not count any more, in memory, in components and in the log.
+    // Positions from before do not count any more, in memory, in components and in the log.
     write(&mut feed, &[2]).unwrap();
     assert_eq!(feed.position(), 2);
     drop(feed);
@@ -156,7 +156,7 @@ fn a_feed_has_one_user_and_can_be_begun_anew_and_dropped() {
 }
 
 #[test]
-fn a_feed_that_is_begun_in_the_middle_of_a_source_goes_on_from_there() {
+fn a_feed_that_is_begun_in_the_middle_of_a_source_continues_there() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let (store, dataset) = created(&storage);
     let mut feed = dataset.feed("feed").unwrap();
@@ -178,8 +178,8 @@ fn a_feed_that_is_begun_in_the_middle_of_a_source_goes_on_from_there() {
     assert_eq!((feed.position(), dataset.feeds()[0].position), (7, 7));
 }
 
-/// Batches of one to six rows, of which some are refused, with flushes and reopenings between; each acknowledged
-/// position is marked.
+/// Writes batches of a few rows, some of them refused, with flushes and reopenings in between. Each
+/// acknowledged position is marked.
 fn run(rng: &mut SmallRng, durability: Durability) -> (Arc<Controller>, BTreeSet<i64>) {
     let controller = Controller::new();
     let open = || Store::open_on(controller.storage(), options(durability)).unwrap();
@@ -244,7 +244,7 @@ fn after_power_loss_the_position_is_that_of_the_last_record() {
     }
 }
 
-/// Else who is started next takes whatever has the place of the source for the new one.
+/// Otherwise a restarted program would take any file in the source's place for the new one.
 #[test]
 fn after_power_loss_a_feed_is_in_the_old_source_or_where_it_began_in_the_new_one() {
     let controller = Controller::new();

@@ -23,6 +23,7 @@ mod differential;
 mod disk_reserve;
 mod drop_dataset;
 mod faults;
+mod feed_queue;
 mod feeds;
 mod foreign_files;
 mod generated_keys;

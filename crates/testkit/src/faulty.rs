@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use terrane_storage::{Backing, Context, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
+use terrane_storage::{Backing, Context, DiskSpace, File, LockKind, OpenMode, Operation, Result, RootLock, Storage};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,6 +261,10 @@ impl Storage for FaultyStorage {
 
     fn monotonic_ns(&self) -> u64 {
         self.inner.monotonic_ns()
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        self.inner.space()
     }
 
     fn boot_id(&self) -> Option<u128> {

@@ -1,117 +1,154 @@
-//! A growing file: its bytes from a position on, waiting for more, and how it is recognised again.
+//! A growing file: its bytes from a position on, its successors under its name, and the mark by
+//! which it is recognised again.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, Metadata};
+use std::fmt;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::mark::{FileId, KNOWN_BYTES, LastBytes, Mark, Part};
+use rustix::fs::OFlags;
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::stop::Stop;
 use crate::failure::Failure;
 
+/// Bytes that the checksum of a mark covers, if there are enough.
+const KNOWN_BYTES: usize = 1024;
 /// Time between two checks whether a file has grown.
 const PAUSE_MS: u32 = 50;
 /// How long a replaced file is still read while it does not grow: its writer may not know yet.
 const PARTING_MS: u32 = 1000;
 
-/// A file that is followed as it grows.
-#[derive(Debug)]
-pub struct Follow {
-    path: PathBuf,
-    file: Opened,
-    /// The first bytes, at most [`KNOWN_BYTES`], as of opening or reading.
-    first: Mutex<Vec<u8>>,
-    /// Files that have had the name since, in order. If this file got the name back, it is among
-    /// them.
-    newer: Mutex<VecDeque<Opened>>,
+/// The mark of a file: its inode and a checksum of its first bytes.
+/// Its text is `inode I, N bytes with xxh3 H`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    inode: u64,
+    /// Bytes that the checksum covers, at most [`KNOWN_BYTES`].
+    length: usize,
+    checksum: u64,
+}
+
+impl Mark {
+    /// Parses the text of a mark; `None` if it is another one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (inode, rest) = text.strip_prefix("inode ")?.split_once(", ")?;
+        let (length, checksum) = rest.split_once(" bytes with xxh3 ")?;
+        let length = length.parse().ok().filter(|length| *length <= KNOWN_BYTES)?;
+        Some(Self { inode: inode.parse().ok()?, length, checksum: u64::from_str_radix(checksum, 16).ok()? })
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inode {}, {} bytes with xxh3 {:016x}", self.inode, self.length, self.checksum)
+    }
 }
 
 /// An open file. While it is open, its inode is not reused.
 #[derive(Clone, Debug)]
 struct Opened {
     file: Arc<File>,
-    id: FileId,
+    /// Device and inode.
+    id: (u64, u64),
 }
 
 impl Opened {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        Ok(Self { id: FileId::of(&file.metadata()?), file: Arc::new(file) })
+        // A pipe may never have another end, so opening must not wait.
+        let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+        Ok(Self { id: id_of(&file.metadata()?), file: Arc::new(file) })
     }
 
-    fn is_filled(&self) -> bool {
-        self.file.metadata().is_ok_and(|file| file.len() > 0)
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
     }
 
-    fn is_removed(&self) -> bool {
-        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
-    }
-
-    fn bytes_at(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    /// The first bytes; none if the file is shorter.
+    fn first(&self, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start)?;
-        Ok(bytes)
+        match self.file.read_exact_at(&mut bytes, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Vec::new()),
+            read => read.map(|()| bytes),
+        }
+    }
+
+    /// Whether it can be the file with a mark that was read up to a position: its first bytes are
+    /// the same, and a line begins at the position, or the file ends there.
+    fn fits(&self, mark: Mark, position: u64) -> io::Result<bool> {
+        let length = self.len()?;
+        if xxh3_64(&self.first(mark.length)?) != mark.checksum || length < position {
+            return Ok(false);
+        }
+        let mut before = *b"\n";
+        if let Some(offset) = position.checked_sub(1) {
+            self.file.read_exact_at(&mut before, offset)?;
+        }
+        Ok(before == *b"\n" || position == length)
     }
 }
 
+fn id_of(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+/// A file that is followed as it grows.
+#[derive(Debug)]
+pub struct Follow {
+    path: PathBuf,
+    file: Opened,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first bytes as they were read, at most [`KNOWN_BYTES`].
+    first: Vec<u8>,
+    /// Files that have had the name since, in order.
+    newer: VecDeque<Opened>,
+    is_truncated: bool,
+}
+
+/// Where reading resumes.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The file.
+    pub file: Follow,
+    /// The position in it; 0 if it was truncated.
+    pub position: u64,
+    /// Warnings for the user.
+    pub warnings: Vec<String>,
+}
+
 impl Follow {
-    /// Opens a regular file; in anything else no position can be resumed. The file is followed by
-    /// name. If the name is a link, it is not resolved, so a link that is set anew counts as
-    /// another file. `with_directories` applies this to links among the parent directories too.
-    /// Otherwise these are resolved now, and a file has one path whichever way leads to it.
+    /// Opens the regular file with this name. Links among the parent directories are resolved, so a
+    /// file has one path whichever way leads to it. If the file itself is a link, it is not
+    /// resolved: setting the link anew counts as a rotation.
     ///
     /// # Errors
     /// When there is no such file, or it is no regular file.
-    pub fn open(path: &Path, with_directories: bool) -> Result<Self, Failure> {
-        let place = match with_directories {
-            true => std::path::absolute(path),
-            false => resolve_directories(path),
-        };
-        Self::at(place.map_err(|error| cannot_open(path, &error))?)
-    }
-
-    fn at(path: PathBuf) -> Result<Self, Failure> {
-        if !fs::metadata(&path).map_err(|error| cannot_open(&path, &error))?.is_file() {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let cannot_open = |error: io::Error| Failure::io(format_args!("open {}", path.display()), &error);
+        let resolved = resolve_directories(path).map_err(cannot_open)?;
+        if !fs::metadata(&resolved).map_err(cannot_open)?.is_file() {
             return Err(Failure::usage(format!(
                 "{} is no regular file, so reading cannot resume in it; pass its records on standard input",
                 path.display()
             )));
         }
-        let file = Opened::open(&path).map_err(|error| cannot_open(&path, &error))?;
-        Self::of(path, file, VecDeque::new())
+        let file = Opened::open(&resolved).map_err(cannot_open)?;
+        Ok(Self { path: resolved, file, state: Mutex::default() })
     }
 
-    fn of(path: PathBuf, file: Opened, newer: VecDeque<Opened>) -> Result<Self, Failure> {
-        let mut first = vec![0; KNOWN_BYTES];
-        match file.file.read_at(&mut first, 0) {
-            Ok(count) => {
-                first.truncate(count);
-                Ok(Self { path, file, first: Mutex::new(first), newer: Mutex::new(newer) })
-            }
-            Err(error) => Err(Failure::io(format_args!("read {}", path.display()), &error)),
-        }
+    fn with(&self, file: Opened, state: State) -> Self {
+        Self { path: self.path.clone(), file, state: Mutex::new(state) }
     }
 
-    /// The file that had the name after this one, or has it now.
-    ///
-    /// # Errors
-    /// As for [`Self::open`].
-    pub fn successor(&self) -> Result<Self, Failure> {
-        let mut newer = std::mem::take(&mut *self.newer());
-        match newer.pop_front() {
-            Some(file) => Self::of(self.path.clone(), file, newer),
-            None => Self::at(self.path.clone()),
-        }
-    }
-
-    fn newer(&self) -> MutexGuard<'_, VecDeque<Opened>> {
-        self.newer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn first(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The followed name.
@@ -119,150 +156,128 @@ impl Follow {
         &self.path
     }
 
-    /// The target of the name, if it is a link.
+    /// Whether the file was truncated while it was read.
+    pub fn is_truncated(&self) -> bool {
+        self.state().is_truncated
+    }
+
+    /// The mark of the file as it was read so far.
+    pub fn mark(&self) -> Mark {
+        let first = &self.state().first;
+        Mark { inode: self.file.id.1, length: first.len(), checksum: xxh3_64(first) }
+    }
+
+    /// Finds the file with a mark that was read up to a position: this one, or one in its directory
+    /// that had its name before. This one is read from its beginning if it was truncated. `None` if
+    /// there is no such file.
     ///
     /// # Errors
-    /// When the operating system refuses it.
-    pub fn target(&self) -> io::Result<Option<PathBuf>> {
-        Ok(Some(fs::canonicalize(&self.path)?).filter(|target| *target != self.path))
-    }
-
-    /// The identity of the file.
-    pub fn id(&self) -> FileId {
-        self.file.id
-    }
-
-    /// The file itself. As long as it stays open, this identifies it.
-    pub fn handle(&self) -> &Arc<File> {
-        &self.file.file
-    }
-
-    /// The mark of the file, with a part of it that was read last.
-    pub fn mark(&self, last: Option<Part>) -> Mark {
-        let first = self.first();
-        match first.len() {
-            0 => Mark::Empty(self.id()),
-            length => Mark::Bytes { first: Part::of(&first, length as u64), last },
-        }
-    }
-
-    /// Whether this can be the file that was read up to `position` and had this mark. It must have
-    /// the same bytes at the same offsets. In addition, `position` must be at the start of a line,
-    /// at the end of a part of the mark or at the end of the file. An empty mark requires the same
-    /// file.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn is_marked(&self, mark: &Mark, position: u64) -> io::Result<bool> {
-        let (first, last) = match *mark {
-            Mark::Empty(id) => return Ok(id.can_be(self.id()) && position == 0),
-            Mark::Bytes { first, last } => (first, last),
-        };
-        let parts = || [Some(first), last].into_iter().flatten();
-        let length = self.len()?;
-        if parts().any(|part| part.end > length) || position > length {
-            return Ok(false);
-        }
-        for part in parts() {
-            if Part::of(&self.file.bytes_at(part.start(), part.length)?, part.end) != part {
-                return Ok(false);
+    /// When a file or the directory cannot be read.
+    pub fn resume(&self, mark: Mark, position: u64) -> io::Result<Option<Resumed>> {
+        if self.file.id.1 == mark.inode {
+            let (file, is_truncated) = (self.file.clone(), self.file.len()? < position.max(mark.length as u64));
+            if is_truncated {
+                let warnings = vec![format!("{} was truncated; it is read from the beginning", self.path.display())];
+                return Ok(Some(Resumed { file: self.with(file, State::default()), position: 0, warnings }));
             }
+            if !file.fits(mark, position)? {
+                return Ok(None);
+            }
+            let state = State { first: file.first(mark.length)?, ..State::default() };
+            return Ok(Some(Resumed { file: self.with(file, state), position, warnings: Vec::new() }));
         }
-        // The last line of a file that was moved away may have no end.
-        if position == length || parts().any(|part| part.end == position) {
-            return Ok(true);
+        let directory = fs::read_dir(self.path.parent().unwrap_or(Path::new("/")))?;
+        let siblings: Vec<(PathBuf, Metadata)> = directory
+            .filter_map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))).ok())
+            .filter(|(_, found)| found.is_file() && id_of(found) != self.file.id)
+            .collect();
+        let Some((old_path, old)) = siblings.iter().find(|(_, found)| found.ino() == mark.inode) else {
+            return Ok(None);
+        };
+        let file = Opened::open(old_path)?;
+        if file.id != id_of(old) || !file.fits(mark, position)? {
+            return Ok(None);
         }
-        position.checked_sub(1).map_or(Ok(true), |before| self.holds(before, b"\n"))
+        // Nothing proves that these files had the name in between, so they are not read.
+        let name = self.path.as_os_str().as_encoded_bytes();
+        let unread = siblings.iter().filter(|(path, found)| {
+            id_of(found) != file.id
+                && path.as_os_str().as_encoded_bytes().starts_with(name)
+                && found.modified().ok() > old.modified().ok()
+        });
+        let warning = |(path, _): &(PathBuf, Metadata)| {
+            let (path, name, old) = (path.display(), self.path.display(), old_path.display());
+            format!("{path} was changed after {old} and is not read; if it was {name} in between, insert it as well")
+        };
+        let warnings = unread.map(warning).collect();
+        let newer = VecDeque::from([self.file.clone()]);
+        let state = State { first: file.first(mark.length)?, newer, is_truncated: false };
+        Ok(Some(Resumed { file: self.with(file, state), position, warnings }))
     }
 
-    /// The last bytes before a position, as many as a mark has.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn last_bytes(&self, end: u64) -> io::Result<LastBytes> {
-        let start = end.saturating_sub(KNOWN_BYTES as u64);
-        let mut last = LastBytes::default();
-        last.push(start, &self.file.bytes_at(start, (end - start) as usize)?);
-        Ok(last)
+    /// The file to be read after this one: the same one from its beginning if it was truncated,
+    /// else the next one that had its name.
+    pub fn next(&self) -> Option<Self> {
+        let mut state = self.state();
+        let mut newer = std::mem::take(&mut state.newer);
+        let next = if state.is_truncated { Some(self.file.clone()) } else { newer.pop_front() };
+        next.map(|file| self.with(file, State { newer, ..State::default() }))
     }
 
-    /// Adds bytes that were read from it.
-    pub fn note_read(&self, start: u64, bytes: &[u8]) {
-        let mut first = self.first();
-        let known = first.len();
-        if let Some(new) = (known as u64).checked_sub(start).and_then(|skipped| bytes.get(skipped as usize..)) {
-            first.extend_from_slice(&new[..new.len().min(KNOWN_BYTES - known)]);
-        }
-    }
-
-    /// Whether it still has its first bytes, and those that were read last.
-    fn is_as_read(&self, last: &LastBytes) -> io::Result<bool> {
-        Ok(self.holds(0, &self.first())? && self.holds(last.start(), last.bytes())?)
-    }
-
-    fn holds(&self, start: u64, bytes: &[u8]) -> io::Result<bool> {
-        match self.file.bytes_at(start, bytes.len()) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            found => Ok(found? == bytes),
-        }
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.file.file.metadata()?.len())
-    }
-
-    /// Its bytes behind the last read. Ends when another file has its name and all bytes are read.
-    pub fn read_behind<'a>(&'a self, last: LastBytes, stop: &'a Stop) -> Growing<'a> {
-        Growing { follow: self, stop, last, parting_ms: 0 }
-    }
-
-    /// Whether another file has, or had, its name and has content. Until then, writers continue
-    /// with this one. A name without a regular file counts as a file without content.
-    fn is_replaced(&self) -> io::Result<bool> {
-        if self.newer().iter().any(Opened::is_filled) {
-            return Ok(true);
-        }
-        let is_other = |named: &Metadata| !self.id().can_be(FileId::of(named)) && (named.len() > 0 || !named.is_file());
-        Ok(self.named()?.as_ref().is_some_and(is_other))
-    }
-
-    /// Whether it got its name back from another file, so that it will be read again.
-    fn comes_again(&self) -> bool {
-        self.newer().iter().any(|newer| newer.id.can_be(self.id()))
-    }
-
-    /// The file with its name; `None` if it was moved away and not replaced yet.
-    fn named(&self) -> io::Result<Option<Metadata>> {
-        match fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            named => named.map(Some),
-        }
+    /// Its bytes from a position on. They end when the file was truncated, and when another file
+    /// has its name and all bytes are read.
+    pub fn read_from<'a>(&'a self, position: u64, stop: &'a Stop) -> Growing<'a> {
+        Growing { follow: self, stop, position, parting_ms: 0 }
     }
 
     /// Opens the file that has the name now, if another one had it before. The name may be gone
     /// when that file is to be read.
     fn look_for_newer(&self) -> io::Result<()> {
-        let Some(id) = self.named()?.filter(Metadata::is_file).map(|named| FileId::of(&named)) else { return Ok(()) };
-        let mut newer = self.newer();
-        if newer.back().unwrap_or(&self.file).id.can_be(id) {
-            return Ok(());
+        let named = match Opened::open(&self.path) {
+            // It was moved away, and not replaced yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            named => named?,
+        };
+        let newer = &mut self.state().newer;
+        if named.id == self.file.id {
+            if has_content(newer)? {
+                return Err(io::Error::other(
+                    "it got its name back from a file with other records, which are not read; insert those as well",
+                ));
+            }
+            newer.clear();
+        } else if newer.back().is_none_or(|newest| newest.id != named.id) {
+            newer.push_back(named);
         }
-        // It got its name back before anything was written to another file, and removed files get
-        // no more content.
-        if id.can_be(self.id()) && !newer.iter().any(Opened::is_filled) {
-            newer.retain(|file| !file.is_removed());
-            return Ok(());
-        }
-        let known = newer.iter().chain([&self.file]).find(|file| file.id.can_be(id)).cloned();
-        // A file that cannot be opened may become readable. The error is reported when it is to be
-        // read.
-        newer.extend(known.or_else(|| Opened::open(&self.path).ok()));
         Ok(())
+    }
+
+    /// Adds bytes that were read from it.
+    fn note_read(&self, start: u64, bytes: &[u8]) {
+        let first = &mut self.state().first;
+        let skipped = (first.len() as u64).checked_sub(start);
+        if let Some(new) = skipped.and_then(|skipped| bytes.get(skipped as usize..)) {
+            first.extend_from_slice(&new[..new.len().min(KNOWN_BYTES - first.len())]);
+        }
+    }
+
+    /// Checks that the file has the bytes that were read. Returns whether it was truncated.
+    fn check(&self, position: u64) -> io::Result<bool> {
+        let mut state = self.state();
+        state.is_truncated = self.file.len()? < position.max(state.first.len() as u64);
+        if !state.is_truncated && self.file.first(state.first.len())? != state.first {
+            return Err(io::Error::other(format!(
+                "it was truncated and written anew since it was read up to byte {position}; read it from the \
+                 beginning with --restart"
+            )));
+        }
+        Ok(state.is_truncated)
     }
 }
 
-fn cannot_open(path: &Path, error: &io::Error) -> Failure {
-    Failure::io(format_args!("open {}", path.display()), error)
+/// Whether any file has content. Writers continue with the old file while the new ones are empty.
+fn has_content(files: &VecDeque<Opened>) -> io::Result<bool> {
+    files.iter().try_fold(false, |found, file| Ok(found || file.len()? > 0))
 }
 
 /// A path without links, except for its last component.
@@ -279,36 +294,9 @@ fn resolve_directories(path: &Path) -> io::Result<PathBuf> {
 pub struct Growing<'a> {
     follow: &'a Follow,
     stop: &'a Stop,
-    /// The bytes read last.
-    last: LastBytes,
+    position: u64,
     /// How long it has not grown since another file has its name.
     parting_ms: u32,
-}
-
-impl Growing<'_> {
-    /// Refuses a truncated file, even if it has grown again meanwhile.
-    fn check(&self) -> io::Result<()> {
-        let (length, read) = (self.follow.len()?, self.last.end());
-        if length < read {
-            return Err(io::Error::other(format!(
-                "it was truncated: it has {length} bytes, but {read} were read; use --restart to read it from the \
-                 beginning"
-            )));
-        }
-        match self.follow.is_as_read(&self.last)? {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                "its content has changed since it was read: it was truncated and written anew; use --restart to read \
-                 it from the beginning",
-            )),
-        }
-    }
-
-    /// Whether everything has been read and the next file is to be read.
-    fn is_read(&self) -> bool {
-        // A writer of a file that will be read again may never pause.
-        self.parting_ms >= PARTING_MS || (self.last.ends_line() && self.follow.comes_again())
-    }
 }
 
 impl Read for Growing<'_> {
@@ -316,19 +304,21 @@ impl Read for Growing<'_> {
         loop {
             self.stop.check()?;
             self.follow.look_for_newer()?;
-            let count = self.follow.file.file.read_at(buffer, self.last.end())?;
-            // Checked after reading. Then the bytes follow what was read before, or are not used.
-            self.check()?;
+            let count = self.follow.file.file.read_at(buffer, self.position)?;
+            // Checked after reading. Then the bytes follow those that were read before.
+            if self.follow.check(self.position)? {
+                return Ok(0);
+            }
             if count > 0 {
-                self.follow.note_read(self.last.end(), &buffer[..count]);
-                self.last.push(self.last.end(), &buffer[..count]);
+                self.follow.note_read(self.position, &buffer[..count]);
+                self.position += count as u64;
                 self.parting_ms = 0;
                 return Ok(count);
             }
-            if self.is_read() {
+            if self.parting_ms >= PARTING_MS {
                 return Ok(0);
             }
-            if self.follow.is_replaced()? {
+            if has_content(&self.follow.state().newer)? {
                 self.parting_ms += PAUSE_MS;
             }
             self.stop.wait(PAUSE_MS)?;

@@ -2,22 +2,14 @@
 
 use std::io::{self, Read};
 
+use terrane::QueuedRecord;
+
 /// Longest line; the JSON of the largest record fits.
 const LINE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of lines after which a batch ends, so that large records come alone.
 const BATCH_BYTES_SOFT: usize = 1 << 20;
 /// Bytes requested from the input at a time.
 const READ_BYTES: usize = 64 << 10;
-
-/// A source of lines.
-pub trait Arrivals {
-    /// The lines that have arrived, up to `count_max` or a limit of bytes. Waits only if there is
-    /// none. Returns no line at the end of the input.
-    ///
-    /// # Errors
-    /// When the input cannot be read.
-    fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>>;
-}
 
 /// A line that is not blank.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,6 +21,32 @@ pub struct Line {
     pub end: u64,
     /// Its text without the line end, or why there is none.
     pub text: Result<String, String>,
+}
+
+impl QueuedRecord for Line {
+    fn memory_bytes(&self) -> usize {
+        let (Ok(text) | Err(text)) = &self.text;
+        size_of::<Self>() + text.len()
+    }
+
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let (Ok(text) | Err(text)) = &self.text;
+        for number in [self.number, self.end, u64::from(self.text.is_ok())] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut number = || {
+            let (number, rest) = bytes.split_first_chunk()?;
+            bytes = rest;
+            Some(u64::from_le_bytes(*number))
+        };
+        let (number, end, is_text) = (number()?, number()?, number()? == 1);
+        let text = String::from_utf8(bytes.to_vec()).ok()?;
+        Some(Self { number, end, text: if is_text { Ok(text) } else { Err(text) } })
+    }
 }
 
 /// Reads lines. Memory is bounded by the longest line, one batch and one read.
@@ -72,6 +90,30 @@ impl<R: Read> Lines<R> {
             line_bytes_max: LINE_BYTES_MAX,
             is_passing_over: false,
             has_ended: false,
+        }
+    }
+
+    /// The lines that have arrived, up to `count_max` or a limit of bytes. Waits only if there is
+    /// none. Returns no line at the end of the input.
+    ///
+    /// # Errors
+    /// When the input cannot be read.
+    pub fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
+        let mut lines = Vec::new();
+        loop {
+            self.take_complete(count_max, &mut lines);
+            if !lines.is_empty() {
+                return Ok(lines);
+            }
+            if self.has_ended {
+                self.take_rest(&mut lines);
+                return Ok(lines);
+            }
+            if self.buffer.len() - self.start > self.line_bytes_max {
+                self.pass_over(&mut lines);
+                return Ok(lines);
+            }
+            self.read()?;
         }
     }
 
@@ -161,27 +203,6 @@ impl<R: Read> Lines<R> {
         self.offset += (self.buffer.len() - self.start) as u64;
         self.buffer.clear();
         (self.start, self.searched) = (0, 0);
-    }
-}
-
-impl<R: Read> Arrivals for Lines<R> {
-    fn next(&mut self, count_max: usize) -> io::Result<Vec<Line>> {
-        let mut lines = Vec::new();
-        loop {
-            self.take_complete(count_max, &mut lines);
-            if !lines.is_empty() {
-                return Ok(lines);
-            }
-            if self.has_ended {
-                self.take_rest(&mut lines);
-                return Ok(lines);
-            }
-            if self.buffer.len() - self.start > self.line_bytes_max {
-                self.pass_over(&mut lines);
-                return Ok(lines);
-            }
-            self.read()?;
-        }
     }
 }
 
@@ -286,6 +307,16 @@ mod tests {
                 _ => assert_eq!(places, wanted),
             }
         }
+    }
+
+    #[test]
+    fn lines_come_back_from_files_as_they_were() {
+        for text in [Ok("a text".to_string()), Ok(String::new()), Err("a reason".to_string())] {
+            let (line, mut bytes) = (Line { number: 7, end: u64::MAX, text }, Vec::new());
+            line.encode(&mut bytes);
+            assert_eq!(Line::decode(&bytes), Some(line));
+        }
+        assert_eq!(Line::decode(&[0; 23]), None);
     }
 
     #[test]

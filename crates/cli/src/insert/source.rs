@@ -8,12 +8,11 @@ use arrow_array::RecordBatch;
 use terrane::{BatchOutcome, Dataset, Feed, OnConflict};
 use terrane_formats::JsonRecord;
 
-use super::follow::Follow;
-use super::lines::Line;
-use super::mark::{LastBytes, Left, LeftFiles, Mark};
+use super::follow::{Follow, Mark};
 use super::row::member;
 use crate::args::InsertArguments;
 use crate::failure::Failure;
+use crate::messages::Messages;
 
 /// Name of the feed of standard input.
 const STANDARD_INPUT: &str = "stdin";
@@ -30,10 +29,6 @@ pub struct Source {
     begun_at: u64,
     /// The current position.
     read: u64,
-    /// The bytes of the file that were read last.
-    last: LastBytes,
-    /// The files that were followed before this one. Each may get its name back.
-    left: LeftFiles,
 }
 
 /// The meaning of positions.
@@ -62,7 +57,7 @@ impl Source {
     pub fn new(arguments: &InsertArguments) -> Result<Option<Self>, Failure> {
         let (positions, default_name) = match (&arguments.follow, &arguments.offset_field) {
             (Some(path), _) => {
-                let file = Follow::open(path, arguments.feed.is_some())?;
+                let file = Follow::open(path)?;
                 let name = name_of(file.path(), arguments.feed.is_some())?;
                 (Positions::File(Arc::new(file)), name)
             }
@@ -71,17 +66,7 @@ impl Source {
         };
         let name = arguments.feed.clone().unwrap_or(default_name);
         terrane::check_feed_name(&name)?;
-        let restarts = arguments.restart;
-        Ok(Some(Self {
-            name,
-            positions,
-            feed: None,
-            restarts,
-            begun_at: 0,
-            read: 0,
-            last: LastBytes::default(),
-            left: LeftFiles::default(),
-        }))
+        Ok(Some(Self { name, positions, feed: None, restarts: arguments.restart, begun_at: 0, read: 0 }))
     }
 
     /// The followed file, if any.
@@ -90,11 +75,6 @@ impl Source {
             Positions::File(file) => Some(file),
             Positions::Member(_) => None,
         }
-    }
-
-    /// The bytes of the file that were read last.
-    pub fn last(&self) -> &LastBytes {
-        &self.last
     }
 
     /// The name of its feed.
@@ -107,155 +87,100 @@ impl Source {
         self.read
     }
 
-    /// Opens the feed, and checks that the source can be the one it has read.
+    /// Opens the feed, and finds its position in the source.
     ///
     /// # Errors
     /// When the feed is in use or has read another source, or the store fails.
-    pub fn open(&mut self, dataset: &Dataset) -> Result<(), Failure> {
-        if !self.restarts {
-            self.check_name(dataset)?;
-        }
+    pub fn open(&mut self, dataset: &Dataset, messages: &Messages) -> Result<(), Failure> {
         let mut feed = dataset.feed(&self.name)?;
-        if std::mem::take(&mut self.restarts) && (feed.position() > 0 || feed.source().is_some()) {
+        if std::mem::take(&mut self.restarts) {
             feed.restart(0, Some(&self.mark_text()))?;
+        } else if let Some(source) = feed.source() {
+            self.resume(source, feed.position(), messages)?;
+            // Of a truncated file, nothing has been read.
+            let mark = self.mark_text();
+            if feed.source() != Some(&mark) {
+                feed.restart(self.begun_at, Some(&mark))?;
+            }
+        } else if feed.position() > 0 {
+            return Err(self.has_other_source("another source", feed.position()));
         }
-        self.check_source(&feed)?;
-        self.left = feed.source().and_then(LeftFiles::parse).map(|(_, left)| left).unwrap_or_default();
-        if let (Positions::File(file), 1..) = (&self.positions, feed.position()) {
-            self.last = file.last_bytes(feed.position()).map_err(|error| cannot_read(file.path(), &error))?;
-        }
-        // The first record, which the dataset was created from, has been read.
-        (self.begun_at, self.read) = (feed.position(), feed.position().max(self.read));
         self.feed = Some(feed);
         self.mark()
     }
 
-    /// Reports a feed under the resolved path of the file. Earlier versions named the feeds of
-    /// links so.
-    fn check_name(&self, dataset: &Dataset) -> Result<(), Failure> {
-        let Positions::File(file) = &self.positions else { return Ok(()) };
-        let feeds = dataset.feeds();
-        if file.path().as_os_str() != self.name.as_str() || feeds.iter().any(|feed| feed.name == self.name) {
-            return Ok(());
+    /// Continues where a feed has read its source up to a position.
+    fn resume(&mut self, source: &str, position: u64, messages: &Messages) -> Result<(), Failure> {
+        let mut resumed_at = position;
+        match (&self.positions, Mark::parse(source)) {
+            (Positions::Member(member), _) if source == member_mark(member) => {}
+            (Positions::File(file), Some(mark)) => {
+                let resumed = file.resume(mark, position).map_err(|error| cannot_read(file.path(), &error))?;
+                let resumed = resumed.ok_or_else(|| self.does_not_fit(file, mark, position))?;
+                resumed.warnings.iter().for_each(|warning| messages.warn(warning));
+                self.positions = Positions::File(Arc::new(resumed.file));
+                resumed_at = resumed.position;
+            }
+            _ => return Err(self.has_other_source(source, position)),
         }
-        let target = file.target().map_err(|error| cannot_read(file.path(), &error))?;
-        let is_of_target = |name: &str| target.as_ref().is_some_and(|target| target.as_os_str() == name);
-        match feeds.iter().find(|feed| feed.position > 0 && is_of_target(&feed.name)) {
-            Some(feed) => Err(Failure::new(
-                Failure::FAILURE,
-                format!(
-                    "{} is a link, and no feed has its name; feed {:?} has read its target up to {}: continue with \
-                     --feed {1:?}, or start from the beginning with --restart",
-                    file.path().display(),
-                    feed.name,
-                    feed.position
-                ),
-            )),
-            None => Ok(()),
-        }
+        (self.begun_at, self.read) = (resumed_at, resumed_at);
+        Ok(())
     }
 
-    fn check_source(&self, feed: &Feed) -> Result<(), Failure> {
-        let position = feed.position();
-        let is_known = match (feed.source(), &self.positions) {
-            (None, _) => position == 0,
-            (Some(source), Positions::Member(member)) => source == member_mark(member),
-            (Some(source), Positions::File(file)) => {
-                let known = LeftFiles::parse(source).map(|(mark, _)| file.is_marked(&mark, position)).transpose();
-                known.map_err(|error| cannot_read(file.path(), &error))?.unwrap_or(false)
-            }
-        };
-        if is_known {
-            return Ok(());
-        }
-        let (what, first) = match &self.positions {
-            Positions::File(file) => (
-                format!("{} is not the file", file.path().display()),
-                format!(
-                    "if that file has another name now, read the rest of it first, with --feed {:?}; then ",
-                    self.name
-                ),
-            ),
-            Positions::Member(member) => (format!("positions in {member:?} are not those"), String::new()),
-        };
-        Err(Failure::new(
+    fn has_other_source(&self, source: &str, position: u64) -> Failure {
+        Failure::new(
             Failure::FAILURE,
             format!(
-                "{what} that feed {:?} has read up to {position}; {first}use another --feed, or start from the \
+                "feed {:?} has read another source up to {position}: {source}; use another --feed, or start from the \
                  beginning with --restart",
                 self.name
             ),
-        ))
+        )
+    }
+
+    fn does_not_fit(&self, file: &Follow, mark: Mark, position: u64) -> Failure {
+        Failure::new(
+            Failure::FAILURE,
+            format!(
+                "{} is not the file that feed {:?} has read up to byte {position} ({mark}), and no file in its \
+                 directory is; if there is a copy of that file, insert its rest first: tail -c +{} COPY | terrane \
+                 insert STORE DATASET; then start from the beginning with --restart",
+                file.path().display(),
+                self.name,
+                position + 1
+            ),
+        )
     }
 
     /// The text by which the feed recognises its source.
     fn mark_text(&self) -> String {
         match &self.positions {
             Positions::Member(member) => member_mark(member),
-            Positions::File(file) => {
-                let last = self.last.part().or_else(|| self.known_mark()?.last());
-                self.left.text_behind(&file.mark(last))
-            }
+            Positions::File(file) => file.mark().to_string(),
         }
     }
 
-    /// The mark by which the feed recognises its file.
-    fn known_mark(&self) -> Option<Mark> {
-        LeftFiles::parse(self.feed.as_ref()?.source()?).map(|(mark, _)| mark)
-    }
-
-    /// Stores by what the feed recognises its source, including the files that were left.
-    ///
-    /// # Errors
-    /// When the feed cannot be written.
-    pub fn mark(&mut self) -> Result<(), Failure> {
+    /// Stores the mark of the source unless it is stored. A position is meaningless without it.
+    fn mark(&mut self) -> Result<(), Failure> {
         let mark = self.mark_text();
-        let Some(feed) = &mut self.feed else { return Ok(()) };
-        match feed.source() == Some(&mark) {
-            true => Ok(()),
-            false => Ok(feed.set_source(&mark)?),
+        match &mut self.feed {
+            Some(feed) if feed.source() != Some(&mark) => Ok(feed.set_source(&mark)?),
+            _ => Ok(()),
         }
     }
 
-    /// The same, before a position is stored: a position is meaningless without its source. For a
-    /// known source this happens only now and then, as it takes a durable step.
-    fn mark_if_due(&mut self) -> Result<(), Failure> {
-        let is_due = match (&self.positions, self.known_mark()) {
-            (Positions::File(file), Some(known)) => file.mark(self.last.part()).renews(&known),
-            _ => self.feed.as_ref().is_some_and(|feed| feed.source().is_none()),
-        };
-        if is_due { self.mark() } else { Ok(()) }
-    }
-
-    /// Continues with the file that replaced the one that was read to its end. The feed does so in
-    /// one durable step. A kill before it leaves the feed at the end of the old file. A kill after
-    /// it leaves the feed at the beginning of the new file, or where that was left before. No third
-    /// file is ever taken for either.
+    /// Continues with the file that comes after the one that was read to its end. The feed does so
+    /// in one durable step: a kill leaves it at the end of the old file or at the beginning of the
+    /// new one.
     ///
     /// # Errors
-    /// When the file cannot be read, or the store fails.
+    /// When the store fails.
     pub fn follow(&mut self) -> Result<(), Failure> {
-        let Some(file) = self.file().cloned() else { return Ok(()) };
-        let next = file.successor()?;
-        let left = Left { id: file.id(), position: self.read, mark: file.mark(self.last.part()) };
-        self.left.push(left, file.handle());
-        let (position, last) =
-            self.left_at(&next).map_err(|error| cannot_read(next.path(), &error))?.unwrap_or_default();
-        let mark = self.left.text_behind(&next.mark(last.part()));
+        let Some(next) = self.file().and_then(|file| file.next()) else { return Ok(()) };
         self.positions = Positions::File(Arc::new(next));
-        (self.begun_at, self.read, self.last) = (position, position, last);
-        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(position, Some(&mark))?))
-    }
-
-    /// The position and the last bytes of a file that was left before.
-    fn left_at(&mut self, file: &Follow) -> io::Result<Option<(u64, LastBytes)>> {
-        match self.left.take(file.id(), file.handle()) {
-            // Otherwise it was truncated.
-            Some(Left { position, mark, .. }) if file.is_marked(&mark, position)? => {
-                Ok(Some((position, file.last_bytes(position)?)))
-            }
-            _ => Ok(None),
-        }
+        (self.begun_at, self.read) = (0, 0);
+        let mark = self.mark_text();
+        self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.restart(0, Some(&mark))?))
     }
 
     /// The state of a line's record, or why it has no position.
@@ -281,15 +206,6 @@ impl Source {
         Ok(Place::New(position))
     }
 
-    /// Notes the content of a line of a file, before it is processed.
-    pub fn note_bytes(&mut self, line: &Line) {
-        if let (Positions::File(_), Ok(text)) = (&self.positions, &line.text) {
-            let end = line.number + text.len() as u64;
-            self.last.push(line.number, text.as_bytes());
-            self.last.push(end, if line.end > end { b"\n" } else { b"" });
-        }
-    }
-
     /// Notes that a line has been read, whatever its result.
     pub fn note_line(&mut self, line_end: u64) {
         if matches!(self.positions, Positions::File(_)) {
@@ -308,7 +224,7 @@ impl Source {
         on_conflict: OnConflict,
         outcome: &mut BatchOutcome,
     ) -> Result<(), Failure> {
-        self.mark_if_due()?;
+        self.mark()?;
         match &mut self.feed {
             Some(feed) => Ok(feed.write_batch(batch, positions, on_conflict, outcome)?),
             None => Err(Failure::new(Failure::FAILURE, "records came before their dataset")),
@@ -320,7 +236,7 @@ impl Source {
     /// # Errors
     /// When the feed cannot be written.
     pub fn pass(&mut self) -> Result<(), Failure> {
-        self.mark_if_due()?;
+        self.mark()?;
         self.feed.as_mut().map_or(Ok(()), |feed| Ok(feed.pass(self.read)?))
     }
 }
@@ -339,11 +255,8 @@ fn name_of(path: &Path, has_name: bool) -> Result<String, Failure> {
         _ if has_name => Ok(String::new()),
         Some(path) if terrane::check_feed_name(path).is_ok() => Ok(path.to_owned()),
         _ => Err(Failure::usage(format!(
-            "the path {path:?} is not UTF-8, has control characters or is too long to be a feed's name; give the feed one with --feed"
+            "the path {path:?} is not UTF-8, has control characters or is too long to be a feed's name; give the feed \
+             one with --feed"
         ))),
     }
 }
-
-#[cfg(test)]
-#[path = "source_tests.rs"]
-mod tests;

@@ -7,8 +7,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 use serde_json::json;
-use terrane::{Options, Store};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::follower::{Follower, append, follow, holds, lines};
 use crate::support::{Sandbox, count, insert, is_clean, rows, terrane};
@@ -101,7 +99,9 @@ fn records_that_bring_their_positions_are_stored_once() {
         insert(&store, "d", input, &field).exits(5).says(reason);
     }
     insert(&store, "d", lines([91]), &field).exits(0).says("skipped 1 record that had been read before");
-    insert(&store, "d", lines([1]), &["--offset-field", "lon"]).exits(1).says("\"lon\" are not those");
+    insert(&store, "d", lines([1]), &["--offset-field", "lon"])
+        .exits(1)
+        .says("has read another source up to 92: positions in \"n\"");
     // Another feed has a position of its own.
     insert(&store, "d", lines([100]), &["--offset-field", "n", "--feed", "other"]).exits(0);
     insert(&store, "d", lines([92]), &field).exits(0);
@@ -196,26 +196,4 @@ fn a_file_of_which_all_lines_were_refused_is_known_again() {
     follower.keys(1);
     follower.end(Signal::TERM).exits(143);
     holds(&store, 0..2);
-}
-
-/// In a store that recognises its files by their first bytes alone.
-#[test]
-fn a_feed_of_an_earlier_store_is_gone_on_with() {
-    let sandbox = Sandbox::new();
-    let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..10)));
-    let name = fs::canonicalize(&file).expect("it is there").to_str().expect("a name").to_owned();
-    insert(&store, "d", lines(0..10), &["--offset-field", "n", "--feed", "other"]).exits(0);
-    let opened = Store::open(&store, Options::default()).expect("it opens");
-    let mut feed = opened.dataset("d").expect("it is there").feed(&name).expect("it is made");
-    let text = lines(0..10);
-    let first = &text.as_bytes()[..20];
-    feed.set_source(&format!("20 bytes with xxh3 {:016x}", xxh3_64(first))).expect("it is kept");
-    feed.pass(text.len() as u64).expect("it is kept");
-    drop(feed);
-    opened.close().expect("it closes");
-    append(&file, &lines(10..15));
-    let mut follower = Follower::start(&store, &file, &[]);
-    follower.keys(5);
-    follower.end(Signal::TERM).exits(143);
-    holds(&store, 0..15);
 }

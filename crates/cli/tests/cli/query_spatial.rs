@@ -173,20 +173,3 @@ fn answers_agree_after_inserts_and_deletes() {
     assert_eq!(set(keys(&sandbox, &["--bbox", "-100,-50,100,50"])), wanted, "seed {}", SEED + 3);
     assert_eq!(set(keys(&sandbox, &[])).len(), places.iter().flatten().count());
 }
-
-#[test]
-fn both_levels_of_isolation_give_the_same_and_the_nearest_are_of_one_state() {
-    let sandbox = imported();
-    let window = ["--bbox", "-10,35,30,60"];
-    let found = set(keys(&sandbox, &window));
-    for level in ["snapshot", "read-committed"] {
-        assert_eq!(set(keys(&sandbox, &[&window[..], &["--isolation", level]].concat())), found, "{level}");
-        let explained = ["cities", "--isolation", level, "--explain", "--limit", "1"];
-        let line = format!("isolation   {}", level.replace('-', " "));
-        let _ = terrane("query", &sandbox.store(), &[&explained[..], &window].concat()).exits(0).says(&line);
-    }
-    let nearest = ["cities", "--nearest", "0,0", "--isolation", "read-committed"];
-    let _ = terrane("query", &sandbox.store(), &nearest).exits(2).says("ask at snapshot");
-    let _ =
-        terrane("query", &sandbox.store(), &["cities", "--isolation", "serializable"]).exits(2).says("read-committed");
-}

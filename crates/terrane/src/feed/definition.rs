@@ -1,4 +1,4 @@
-//! What is kept of a feed.
+//! The stored definition of a feed.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use terrane_lsm::partition::Partitions;
 use terrane_storage::sync::Mutex;
 
-/// What the catalog says of a feed.
+/// A feed in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FeedDefinition {
     /// Number within the dataset, from 1, never used again.
     pub id: u32,
     pub name: String,
-    /// By what its user knows the source again.
+    /// The text by which its user recognises the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Where it was begun in the source.
+    /// The position in the source at which it began.
     #[serde(default)]
     pub begun_at: u64,
 }
 
 impl FeedDefinition {
-    /// How far its source has been read.
+    /// The position up to which its source has been read.
     pub fn position(&self, partitions: &Partitions) -> u64 {
         partitions.source_offset(self.id).max(self.begun_at)
     }
 }
 
-/// Names of feeds that have a user.
+/// Names of the feeds in use.
 pub(crate) type FeedsInUse = Mutex<BTreeSet<String>>;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use terrane_storage::event::{DiskEvent, FileId};
-use terrane_storage::{Backing, Context, File, LockKind, Operation, Result};
+use terrane_storage::{Backing, Context, DiskSpace, File, LockKind, Operation, Result};
 
 use super::content::Content;
 use super::mapped::MappedFile;
@@ -34,6 +34,13 @@ impl Space {
 
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// `None` without a limit.
+    pub(super) fn of_disk(&self) -> Option<DiskSpace> {
+        let total_bytes = self.capacity.load(Ordering::Relaxed);
+        let free_bytes = total_bytes.saturating_sub(self.used());
+        (total_bytes < u64::MAX).then_some(DiskSpace { total_bytes, free_bytes })
     }
 
     fn take(&self, bytes: u64) -> std::result::Result<(), Errno> {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use terrane_storage::event::{DiskEvent, Event, FileId};
-use terrane_storage::{Context, File, OpenMode, Operation, Result, Storage, names};
+use terrane_storage::{Context, DiskSpace, File, OpenMode, Operation, Result, Storage, names};
 use xxhash_rust::xxh3::Xxh3;
 
 use content::Content;
@@ -365,6 +365,10 @@ impl Storage for MemoryStorage {
 
     fn monotonic_ns(&self) -> u64 {
         self.shared.elapsed_ns.load(Ordering::Relaxed)
+    }
+
+    fn space(&self) -> Option<DiskSpace> {
+        self.shared.space.of_disk()
     }
 
     fn boot_id(&self) -> Option<u128> {
