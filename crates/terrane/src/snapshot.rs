@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrane_lsm::partition::{Partitions, PinnedVersions, Version, Versions};
 use terrane_lsm::search::{self, PrimaryValue};
 
-use crate::engine::{DatasetHandle, Engine};
+use crate::engine::{CommitCore, DatasetHandle};
 use crate::key::{Key, KeyError, KeyType};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
@@ -26,8 +26,8 @@ pub struct Snapshot {
     pub(crate) history: Arc<SchemaHistory>,
     /// Those that there are; what is built yet, and what was there with the snapshot, says the version.
     pub(crate) indexes: Arc<Indexes>,
-    /// Dropped last, as it may be what keeps others out: files that were merged away go with the versions.
-    pub(crate) engine: Arc<Engine>,
+    /// Dropped last, as this may unlock the store. Files that were merged away go with the versions.
+    pub(crate) core: Arc<CommitCore>,
 }
 
 /// Gets the key and the stored form of a record, and tells whether to go on.
@@ -119,14 +119,14 @@ impl Deref for Seen<Arc<Versions>> {
 }
 
 impl Snapshot {
-    pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
+    pub(crate) fn new(core: Arc<CommitCore>, handle: &Arc<DatasetHandle>) -> Self {
         // Before the version, which then has a place for each of them.
         let indexes = handle.indexes.load_full();
-        let pinned = handle.partitions.pin(|| engine.visibility.visible());
+        let pinned = handle.partitions.pin(|| core.visible());
         // A schema is older than the records written under it, so it is read after them.
         let history = handle.history.load_full();
         let scope = 0..handle.partitions.count();
-        Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine }
+        Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, core }
     }
 
     /// The same of some of the partitions.
@@ -141,12 +141,12 @@ impl Snapshot {
 
     /// Bytes of memory that a query may take for sorting and collecting.
     pub(crate) fn work_bytes(&self) -> usize {
-        self.engine.shares.work / self.sharers
+        self.core.environment().shares.work / self.sharers
     }
 
     /// Pages that were read from files since the store was opened, by whomever.
     pub(crate) fn pages_read(&self) -> u64 {
-        self.engine.cache.counters().pages_read
+        self.core.environment().cache().counters().pages_read
     }
 
     /// The partitions of which this sees the records.
@@ -188,10 +188,10 @@ impl Snapshot {
         // Schema and indexes change without a commit, too.
         let has_all = Arc::ptr_eq(&self.history, &self.handle.history.load())
             && Arc::ptr_eq(&self.indexes, &self.handle.indexes.load());
-        if has_all && self.engine.visibility.visible() == self.sequence() {
+        if has_all && self.core.visible() == self.sequence() {
             return false;
         }
-        let newest = Self::new(self.engine.clone(), &self.handle);
+        let newest = Self::new(self.core.clone(), &self.handle);
         *self = Self { scope: self.scope(), sharers: self.sharers, ..newest };
         true
     }
@@ -202,19 +202,23 @@ impl Snapshot {
     }
 
     /// Two datasets at one moment: what was committed together is in both or in neither.
-    pub(crate) fn pair(engine: &Arc<Engine>, first: &Arc<DatasetHandle>, second: &Arc<DatasetHandle>) -> (Self, Self) {
+    pub(crate) fn pair(
+        core: &Arc<CommitCore>,
+        first: &Arc<DatasetHandle>,
+        second: &Arc<DatasetHandle>,
+    ) -> (Self, Self) {
         if Arc::ptr_eq(first, second) {
-            let snapshot = Self::new(engine.clone(), first);
+            let snapshot = Self::new(core.clone(), first);
             return (snapshot.clone(), snapshot);
         }
         // As for one: indexes before the versions, schemas behind them.
         let (first_indexes, second_indexes) = (first.indexes.load_full(), second.indexes.load_full());
         let (first_pinned, second_pinned) =
-            Partitions::pin_pair(&first.partitions, &second.partitions, || engine.visibility.visible());
+            Partitions::pin_pair(&first.partitions, &second.partitions, || core.visible());
         let of = |handle: &Arc<DatasetHandle>, pinned, indexes| {
             let history = handle.history.load_full();
             let scope = 0..handle.partitions.count();
-            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine: engine.clone() }
+            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, core: core.clone() }
         };
         (of(first, first_pinned, first_indexes), of(second, second_pinned, second_indexes))
     }
@@ -243,11 +247,11 @@ impl Snapshot {
 
     /// [`Error::DamagedIndex`]: some of the components of an index could not be opened, so their rows would be missing
     /// from every answer.
-    pub(crate) fn damaged_index(&self, place: usize) -> Error {
-        self.handle.damaged_index(place)
+    pub(crate) fn damaged_index(&self, slot: usize) -> Error {
+        self.handle.damaged_index(slot)
     }
 
-    /// The index of a name, with its place.
+    /// The index of a name, with its slot.
     ///
     /// # Errors
     /// A name that no index has, with those that there are.
@@ -269,12 +273,12 @@ impl Snapshot {
         })
     }
 
-    /// Calls `visit` with the key and the value of every entry of the B-trees at a place, in each partition in the order
+    /// Calls `visit` with the key and the value of every entry of the B-trees at a slot, in each partition in the order
     /// of keys. Keeps no sealed memory for long.
-    pub(crate) fn visit_btree(&self, place: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
+    pub(crate) fn visit_btree(&self, slot: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
         for partition in self.scope() {
             let mut position = ScanPosition::default();
-            self.visit_btree_from(partition, place, &mut position, visit)?;
+            self.visit_btree_from(partition, slot, &mut position, visit)?;
             if !position.ended {
                 break;
             }
@@ -282,16 +286,16 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Calls `visit` with the key and the value of every entry of a partition's B-tree at a place, in the order of keys,
+    /// Calls `visit` with the key and the value of every entry of a partition's B-tree at a slot, in the order of keys,
     /// from a position on, which is moved behind the last entry visited. Keeps no sealed memory for long.
     pub(crate) fn visit_btree_from(
         &self,
         partition: usize,
-        place: usize,
+        slot: usize,
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<()> {
-        while !position.ended && self.visit_btree_step(partition, place, position, visit)?.is_continue() {}
+        while !position.ended && self.visit_btree_step(partition, slot, position, visit)?.is_continue() {}
         Ok(())
     }
 
@@ -300,7 +304,7 @@ impl Snapshot {
     pub(crate) fn visit_btree_step(
         &self,
         partition: usize,
-        place: usize,
+        slot: usize,
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>> {
@@ -319,7 +323,7 @@ impl Snapshot {
             Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         };
         let from = position.from.as_ref().map(Vec::as_slice);
-        position.ended = search::scan(&version, place, from, self.sequence(), step)?;
+        position.ended = search::scan(&version, slot, from, self.sequence(), step)?;
         if let Some(error) = failed {
             return Err(error);
         }

@@ -67,7 +67,7 @@ impl Store {
     /// # Errors
     /// [`crate::Error::UnknownDataset`] with the names that exist.
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
-        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.dataset(name)? })
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.datasets.get(name)? })
     }
 
     /// Creates an empty dataset; it is durable on return.
@@ -83,7 +83,7 @@ impl Store {
     /// # Errors
     /// As [`Self::create_dataset`]; a number of partitions that cannot be.
     pub fn create_dataset_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Dataset> {
-        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.catalog.create(name, schema, options)? })
     }
 
     /// The dataset of a name, which is created with a schema if there is none. One that exists keeps its own schema.
@@ -104,7 +104,7 @@ impl Store {
     /// # Errors
     /// [`crate::Error::UnknownDataset`] with the names that exist; a store open for reading; storage.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
-        self.engine.drop_dataset(name)
+        self.engine.catalog.drop_dataset(name)
     }
 
     /// Starts an import into a dataset, which is created with the records if it does not exist;
@@ -152,12 +152,12 @@ impl Store {
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {
-        (self.engine.storage.clone(), &self.engine.options)
+        (self.engine.environment().storage.clone(), &self.engine.environment().options)
     }
 
     /// How the store makes writes durable.
     pub fn durability(&self) -> Durability {
-        self.engine.durability
+        self.engine.environment().durability
     }
 
     /// Sizes and counts of everything in the store.
@@ -198,14 +198,14 @@ impl Store {
     /// Storage; damage found on the way.
     pub fn compact(&self) -> Result<()> {
         for dataset in self.engine.datasets.load().values() {
-            self.engine.compact(dataset)?;
+            self.engine.maintenance.compact(dataset)?;
         }
         Ok(())
     }
 
     /// Whether what is written is nowhere but in memory until it is flushed.
     pub(crate) fn has_memory_alone(&self) -> bool {
-        self.engine.writable && self.engine.log.is_none()
+        self.engine.environment().is_writable() && !self.engine.core.is_logged()
     }
 
     /// Writes all memory components to disk.
@@ -217,9 +217,9 @@ impl Store {
     /// creation was interrupted could not be completed; everything is on disk then.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
-        self.engine.flush_all()?;
-        self.engine.after_flush();
-        self.engine.tell_failed_aftermath()
+        self.engine.maintenance.flush_all()?;
+        self.engine.maintenance.after_flush();
+        self.engine.report_background_failure()
     }
 
     /// Ends a store that is to be taken away again, and names its own files and directories, in an order in
@@ -232,7 +232,7 @@ impl Store {
     pub fn give_up(&self) -> Result<Vec<String>> {
         // What cannot be written any more is not wanted either.
         let _ = self.engine.close();
-        own_names(&*self.engine.storage)
+        own_names(&*self.engine.environment().storage)
     }
 
     /// Takes no more writes, waits for those that have begun, ends the background work, makes

@@ -28,7 +28,7 @@ pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<()> + 
 pub(super) struct IndexReader<'s> {
     pub snapshot: &'s Snapshot,
     /// Place of the index.
-    pub place: usize,
+    pub slot: usize,
     pub index: Arc<DatasetIndex>,
     /// Bytes that may be taken for hidden keys, and as many for entries that are compared.
     pub budget: usize,
@@ -39,9 +39,9 @@ pub(super) struct IndexReader<'s> {
 }
 
 impl<'s> IndexReader<'s> {
-    pub fn new(snapshot: &'s Snapshot, place: usize, index: Arc<DatasetIndex>) -> Self {
-        let budget = snapshot.engine.shares.work / 4;
-        Self { snapshot, place, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
+    pub fn new(snapshot: &'s Snapshot, slot: usize, index: Arc<DatasetIndex>) -> Self {
+        let budget = snapshot.core.environment().shares.work / 4;
+        Self { snapshot, slot, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
     }
 
     /// Visits the entries in a range of hashes that are wanted by their hash, in no order.
@@ -54,7 +54,7 @@ impl<'s> IndexReader<'s> {
         };
         let bounds = range.bounds();
         self.passes.set(self.passes.get() + 1);
-        self.snapshot.visit_btree(self.place, &mut |entry, _| {
+        self.snapshot.visit_btree(self.slot, &mut |entry, _| {
             let (_, key) = split_attributes(entry, values)?;
             let hash = key_hash(key);
             if bounds.contains(&hash) && wanted(hash) {
@@ -68,7 +68,7 @@ impl<'s> IndexReader<'s> {
         let mut ranges = vec![range.bounds()];
         while let Some(range) = ranges.pop() {
             let versions = self.snapshot.versions_full();
-            let sources = owned_spatial_sources(&versions, self.place);
+            let sources = owned_spatial_sources(&versions, self.slot);
             drop(versions);
             let concerns = |hash| range.contains(&hash) && wanted(hash);
             match self.hidden(&sources, &concerns)? {

@@ -14,7 +14,7 @@ impl Dataset {
     /// # Errors
     /// A name that is taken; storage.
     pub fn add_column(&self, column: Column) -> Result<()> {
-        self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
+        self.engine.catalog.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
     }
 
     /// Gives a column another name: the key, one of the geometry, or an attribute. Indexes on it go on, under the new name of
@@ -23,7 +23,7 @@ impl Dataset {
     /// # Errors
     /// A column that is not there; a name that is empty, too long, or taken; storage.
     pub fn rename_column(&self, from: &str, to: &str) -> Result<()> {
-        self.engine.change_columns(&self.handle, |history, indexes| {
+        self.engine.catalog.change_columns(&self.handle, |history, indexes| {
             // Nothing of the data is refused.
             let renamed = history.rename(from, to).map_err(|error| Error::usage(error.to_string()))?;
             Ok((renamed, indexes.renamed(from, to)))
@@ -39,7 +39,7 @@ impl Dataset {
     /// A column that is not there; the key, and the geometry; an attribute that an index is on, which has to be dropped
     /// first, and is named; storage.
     pub fn drop_column(&self, name: &str) -> Result<()> {
-        self.engine.change_columns(&self.handle, |history, indexes| {
+        self.engine.catalog.change_columns(&self.handle, |history, indexes| {
             let history = history.without_column(name)?;
             let held: Vec<String> = indexes.on(name).map(|index| format!("{index:?}")).collect();
             if held.is_empty() {

@@ -109,7 +109,7 @@ fn a_deletion_stops_where_names_mean_something_else() {
 fn no_lock_is_kept() {
     let (_store, dataset) = dataset();
     put(&dataset, 1, 1.0, Value::Int(5));
-    let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(1)).unwrap());
+    let hash = dataset.handle.lock_hash(&dataset.encode_key(&Key::Int(1)).unwrap());
     assert_eq!(dataset.delete_where(&Condition::on("size").equals(5), &[]).unwrap(), 1);
-    assert!(dataset.engine.locks.try_lock(hash).is_some());
+    assert!(dataset.engine.core.locks().try_lock(hash).is_some());
 }

@@ -5,6 +5,7 @@ mod batch;
 mod columns;
 mod delete;
 mod import;
+mod indexes;
 mod pipeline;
 mod widen;
 mod write;
@@ -15,7 +16,6 @@ pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportMode, ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
-pub(crate) use write::Origin;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
@@ -59,7 +59,7 @@ impl Dataset {
 
     /// What the dataset holds at this moment, for any number of queries.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.engine.clone(), &self.handle)
+        Snapshot::new(self.engine.core.clone(), &self.handle)
     }
 
     /// Runs a query on the dataset as it is now, at the isolation that it asks for ([`Query::isolation`]); the rows come in
@@ -84,7 +84,7 @@ impl Dataset {
 
     /// When its components are merged: by a policy of its own, or as the store was opened.
     pub fn merge_policy(&self) -> MergePolicy {
-        self.handle.merge_policy(&self.engine.options)
+        self.handle.merge_policy(&self.engine.environment().options)
     }
 
     /// Has its components merged by a policy of its own from now on, in later sessions too; with `None`, as the store is
@@ -93,7 +93,7 @@ impl Dataset {
     /// # Errors
     /// A policy that cannot be; storage.
     pub fn set_merge_policy(&self, policy: Option<MergePolicy>) -> Result<()> {
-        self.engine.set_merge_policy(&self.handle, policy)
+        self.engine.catalog.set_merge_policy(&self.handle, policy)
     }
 
     /// Merges the components that every index has at this moment into one. What is written
@@ -103,7 +103,7 @@ impl Dataset {
     /// Storage; damage found on the way.
     pub fn compact(&self) -> Result<()> {
         self.handle.check_present()?;
-        self.engine.compact(&self.handle)
+        self.engine.maintenance.compact(&self.handle)
     }
 
     /// Writes what is in memory components to disk components.
@@ -113,9 +113,8 @@ impl Dataset {
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.handle.check_present()?;
-        self.engine.seal(&self.handle)?;
-        while self.engine.flush_oldest(&self.handle)? {}
-        self.engine.after_flush();
-        self.engine.tell_failed_aftermath()
+        self.engine.maintenance.flush(&self.handle)?;
+        self.engine.maintenance.after_flush();
+        self.engine.report_background_failure()
     }
 }

@@ -30,7 +30,7 @@ struct Commits {
 
 impl<'e> Pipeline<'e> {
     pub fn new(engine: &'e Engine) -> Self {
-        Self { engine, frame: Frame::new(&engine.locks), commits: Commits::default() }
+        Self { engine, frame: Frame::new(engine.core.locks()), commits: Commits::default() }
     }
 
     /// Takes the lock of a key's hash, unless it is held already.
@@ -59,7 +59,7 @@ impl<'e> Pipeline<'e> {
 
     /// As [`Self::acknowledge`], if the log holds a quarter of the working memory of the commits.
     pub fn acknowledge_many(&mut self) -> Result<()> {
-        match self.commits.bytes() > self.engine.shares.work as u64 / 4 {
+        match self.commits.bytes() > self.engine.environment().shares.work as u64 / 4 {
             true => self.acknowledge(),
             false => Ok(()),
         }
@@ -81,7 +81,7 @@ impl Commits {
     fn acknowledge(&mut self, engine: &Engine) -> Result<()> {
         if let Some(committed) = self.last.take() {
             self.begun_at = Some(committed.end_lsn);
-            engine.acknowledge(committed)?;
+            engine.core.acknowledge(committed)?;
             self.durable = self.count;
         }
         Ok(())

@@ -30,10 +30,9 @@ pub(crate) struct IndexScan {
 }
 
 impl IndexScan {
-    /// A search of the spatial index at a place.
-    pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Self {
-        let scan =
-            |window: &Rect| WindowScan::new(owned_spatial_sources(versions, place), *window, snapshot.sequence());
+    /// A search of the spatial index at a slot.
+    pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], slot: usize, windows: &[Rect]) -> Self {
+        let scan = |window: &Rect| WindowScan::new(owned_spatial_sources(versions, slot), *window, snapshot.sequence());
         Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
     }
 
@@ -103,15 +102,15 @@ fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
     explanation.entries += scan.entries;
 }
 
-/// Whether what anti-matter of the spatial index at a place hides fits into the working memory of a query while the
+/// Whether what anti-matter of the spatial index at a slot hides fits into the working memory of a query while the
 /// windows are searched one after the other, memory components first.
 pub(crate) fn antimatter_fits(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
-    place: usize,
+    slot: usize,
     windows: &[Rect],
 ) -> Result<bool> {
-    antimatter_of_fits(snapshot, &spatial_sources(versions, place)?, windows)
+    antimatter_of_fits(snapshot, &spatial_sources(versions, slot)?, windows)
 }
 
 /// As [`antimatter_fits`], of the components to be searched.

@@ -67,10 +67,10 @@ pub(super) fn of_keys(keys: &Domain<Vec<u8>>) -> Vec<KeySpan> {
     }
 }
 
-/// Goes through spans of the B-trees at a place, partition by partition, and keeps no sealed memory for long.
+/// Goes through spans of the B-trees at a slot, partition by partition, and keeps no sealed memory for long.
 #[derive(Debug)]
 pub(super) struct SpanScan {
-    place: usize,
+    slot: usize,
     /// Ascending.
     spans: Vec<KeySpan>,
     /// What is gone through now; none at the end.
@@ -91,8 +91,8 @@ struct Current {
 
 impl SpanScan {
     /// Goes through spans, which ascend, in the partitions that a snapshot sees.
-    pub fn new(snapshot: &Snapshot, place: usize, spans: Vec<KeySpan>) -> Self {
-        let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize, in_steps: false };
+    pub fn new(snapshot: &Snapshot, slot: usize, spans: Vec<KeySpan>) -> Self {
+        let mut scan = Self { slot, spans, current: None, is_primary: slot == PRIMARY as usize, in_steps: false };
         scan.go_to(snapshot, snapshot.scope().start, 0);
         scan
     }
@@ -142,9 +142,9 @@ impl SpanScan {
             visit(key, value)
         };
         if self.in_steps {
-            let _ = snapshot.visit_btree_step(*partition, self.place, position, visit)?;
+            let _ = snapshot.visit_btree_step(*partition, self.slot, position, visit)?;
         } else {
-            snapshot.visit_btree_from(*partition, self.place, position, visit)?;
+            snapshot.visit_btree_from(*partition, self.slot, position, visit)?;
         }
         if ended || position.ended {
             let (partition, number) = (*partition, *number);
