@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::memory::hilbert::Shapes;
-use terrane_lsm::memory::{ErasedMemory, MemoryBTree, MemoryComponent, MemoryRTree, SEQUENCE_MAX};
+use terrane_lsm::memory::{ErasedMemory, MemoryBTree, MemoryRTree, SEQUENCE_MAX};
 use terrane_space::hilbert::position;
 use terrane_space::{CoordinateSystem, Point, Rect};
 

@@ -10,6 +10,8 @@
 //! its records; both are 0 without a feed. The framework does not interpret keys and values; the
 //! index kind does.
 
+use smallvec::SmallVec;
+
 use crate::{Error, Result};
 
 /// Bytes of an entry before its operations.
@@ -24,8 +26,6 @@ pub struct EntryKind(pub u32);
 impl EntryKind {
     /// Operations of one committed transaction.
     pub const COMMIT: Self = Self(1);
-    /// Reserved: components that a follower has to install.
-    pub const COMPONENTS_INSTALLED: Self = Self(2);
 }
 
 /// The fixed fields of an entry.
@@ -79,9 +79,60 @@ pub fn encode_operation(operation: &Operation<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(operation.value);
 }
 
-/// Writes the sequence number into an entry that was encoded before the number was known.
-pub fn set_sequence(entry: &mut [u8], sequence: u64) {
-    entry[..8].copy_from_slice(&sequence.to_le_bytes());
+/// An entry that is being encoded. It knows where its operations are, so nobody has to parse it.
+#[derive(Clone, Debug)]
+pub struct EncodedEntry {
+    bytes: Vec<u8>,
+    operations: SmallVec<[Encoded; 4]>,
+}
+
+/// The place of an operation's key in an entry; its value follows.
+#[derive(Clone, Copy, Debug)]
+struct Encoded {
+    index: u32,
+    delete: bool,
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+impl EncodedEntry {
+    /// An entry without operations.
+    pub fn new(header: &EntryHeader) -> Self {
+        let mut bytes = Vec::with_capacity(512);
+        encode_header(header, &mut bytes);
+        Self { bytes, operations: SmallVec::new() }
+    }
+
+    /// Appends an operation.
+    pub fn push(&mut self, operation: &Operation<'_>) {
+        encode_operation(operation, &mut self.bytes);
+        let end = self.bytes.len();
+        let value = end - operation.value.len();
+        let key = value - operation.key.len();
+        self.operations.push(Encoded { index: operation.index, delete: operation.delete, key, value, end });
+    }
+
+    /// Writes the fields that are known last.
+    pub fn complete(&mut self, sequence: u64, partition: u32) {
+        self.bytes[..8].copy_from_slice(&sequence.to_le_bytes());
+        self.bytes[28..32].copy_from_slice(&partition.to_le_bytes());
+    }
+
+    /// The encoded form.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The operations, in their order.
+    pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.operations.iter().map(|encoded| Operation {
+            index: encoded.index,
+            delete: encoded.delete,
+            key: &self.bytes[encoded.key..encoded.value],
+            value: &self.bytes[encoded.value..encoded.end],
+        })
+    }
 }
 
 /// Parses an entry of the log: its header, and its operations one by one.
@@ -154,11 +205,12 @@ mod tests {
             Operation { index: 0, delete: false, key: b"key", value: b"a value" },
             Operation { index: 1, delete: true, key: b"", value: b"key" },
         ];
-        let mut entry = Vec::new();
-        encode_header(&header, &mut entry);
-        operations.iter().for_each(|operation| encode_operation(operation, &mut entry));
-        set_sequence(&mut entry, 9);
-        let (found, rest) = decode(&entry).unwrap();
+        let mut encoded = EncodedEntry::new(&EntryHeader { partition: 0, ..header });
+        operations.iter().for_each(|operation| encoded.push(operation));
+        encoded.complete(9, 6);
+        assert_eq!(encoded.operations().collect::<Vec<_>>(), operations);
+        let entry = encoded.bytes();
+        let (found, rest) = decode(entry).unwrap();
         assert_eq!(found, EntryHeader { sequence: 9, ..header });
         assert_eq!(rest.collect::<Result<Vec<_>>>().unwrap(), operations);
         for length in 0..entry.len() {

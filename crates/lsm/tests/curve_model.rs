@@ -16,7 +16,7 @@ use terrane_lsm::index::{Cancellation, CurveIndex, Index, RTreeIndex, encode_rec
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::operation::Operation;
-use terrane_lsm::partition::{NumberedIndex, Partitions, PinnedVersions, Version, Workshop};
+use terrane_lsm::partition::{IndexSlot, MaintenanceContext, NumberedIndex, Partitions, PinnedVersions, Version};
 use terrane_lsm::policy::MergePolicy;
 use terrane_lsm::search::{WindowScan, owned_spatial_sources, spatial_sources, visit_source};
 use terrane_space::{CoordinateSystem, Rect};
@@ -24,14 +24,14 @@ use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 
 const INDEX: u32 = 0;
-const PLACE: usize = 0;
+const SLOT: usize = 0;
 const BYTES_MAX: u64 = 1 << 20;
 
 type Model = BTreeMap<Vec<u8>, Rect>;
 
 /// A partition with one spatial index.
 struct Bench {
-    workshop: Workshop,
+    context: MaintenanceContext,
     partitions: Partitions,
     index: Arc<dyn Index>,
     points: bool,
@@ -67,7 +67,7 @@ impl Bench {
         let numbered = vec![NumberedIndex { id: INDEX, index: index.clone() }];
         let mut sound = |_: usize, _: usize, error| Err(error);
         let partitions = Partitions::open(&storage, &cache, 0, &states, &numbered, &mut sound).unwrap();
-        let workshop = Workshop {
+        let context = MaintenanceContext {
             storage,
             cache,
             next_file_id: Arc::new(AtomicU64::new(1)),
@@ -75,7 +75,7 @@ impl Bench {
             threads_max: 2,
             merges: Arc::default(),
         };
-        Self { workshop, partitions, index, points, sequence: 0, model: Model::new() }
+        Self { context, partitions, index, points, sequence: 0, model: Model::new() }
     }
 
     fn partition_of(&self, key: &[u8]) -> usize {
@@ -104,7 +104,7 @@ impl Bench {
 
     fn flush(&self) {
         self.partitions.seal(self.sequence).unwrap();
-        while self.partitions.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+        while self.partitions.flush(&self.context, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
         self.check();
     }
 
@@ -114,17 +114,19 @@ impl Bench {
         let partition = random.random_range(0..self.partitions.count());
         if random.random_ratio(1, 3) {
             let count = random.random_range(1..4);
-            self.partitions.merge_oldest(&self.workshop, partition, PLACE, count, BYTES_MAX, &cancellation).unwrap();
+            self.partitions
+                .merge_oldest(&self.context, IndexSlot { partition, slot: SLOT }, count, BYTES_MAX, &cancellation)
+                .unwrap();
         } else {
             let mergeable_bytes_max = 1 << random.random_range(11..16);
             let policy = MergePolicy::Prefix { mergeable_bytes_max, components_max: 2 };
-            self.partitions.merge(&self.workshop, partition, &policy, BYTES_MAX, &cancellation).unwrap();
+            self.partitions.merge(&self.context, partition, &policy, BYTES_MAX, &cancellation).unwrap();
         }
         self.check();
     }
 
     fn check(&self) {
-        for part in self.partitions.versions().iter().flat_map(|version| version.components(PLACE)) {
+        for part in self.partitions.versions().iter().flat_map(|version| version.components(SLOT)) {
             self.index.check(part).unwrap();
         }
     }
@@ -138,7 +140,7 @@ fn sorted(mut found: Vec<(Vec<u8>, [u64; 4])>) -> Vec<(Vec<u8>, [u64; 4])> {
 /// The results of a scan over all components, each object as often as it comes.
 fn found(versions: &[Arc<Version>], snapshot: u64, window: &Rect) -> Vec<(Vec<u8>, [u64; 4])> {
     let mut found = Vec::new();
-    let mut scan = WindowScan::new(spatial_sources(versions, PLACE).unwrap(), *window, snapshot);
+    let mut scan = WindowScan::new(spatial_sources(versions, SLOT).unwrap(), *window, snapshot);
     while scan
         .advance(&ReadGuard::enter(), &mut |hit| {
             found.push((hit.key().to_vec(), stored(&hit.rect())));
@@ -202,14 +204,17 @@ fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32,
     bench.flush();
     let cancellation = Cancellation::default();
     for partition in 0..partitions as usize {
-        let (workshop, all) = (&bench.workshop, usize::MAX);
-        bench.partitions.merge_oldest(workshop, partition, PLACE, all, BYTES_MAX, &cancellation).unwrap();
+        let (context, all) = (&bench.context, usize::MAX);
+        bench
+            .partitions
+            .merge_oldest(context, IndexSlot { partition, slot: SLOT }, all, BYTES_MAX, &cancellation)
+            .unwrap();
     }
     bench.check();
     let versions = bench.partitions.versions();
     let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
     assert_eq!(found(&versions, bench.sequence, &everything), expected(&bench.model, &everything));
-    let mut parts = versions.iter().flat_map(|version| version.components(PLACE));
+    let mut parts = versions.iter().flat_map(|version| version.components(SLOT));
     assert!(parts.all(|part| part.file().meta().statistics.antimatter == 0));
 }
 
@@ -246,7 +251,7 @@ fn a_component_gives_every_object_once_to_who_reads_all_of_it() {
         let everything = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
         let read = |bench: &Bench| {
             let mut keys = Vec::new();
-            for source in owned_spatial_sources(&bench.partitions.versions(), PLACE) {
+            for source in owned_spatial_sources(&bench.partitions.versions(), SLOT) {
                 let source = terrane_lsm::search::HoldsSource::source(&source).unwrap();
                 let complete = visit_source(source, &everything, u64::MAX, &mut |_, key, antimatter| {
                     assert!(!antimatter);

@@ -53,31 +53,6 @@ fn stale_groups_of_a_recycled_segment_never_replay() {
 }
 
 #[test]
-fn a_hold_keeps_segments_until_it_is_dropped() {
-    let storage = memory();
-    let log = open(&storage, LogPosition::START).unwrap().log;
-    let first = commit(&log, &entry(0, 200)).unwrap();
-    let start = log.position_of(first.start_lsn).unwrap();
-    let hold = log.hold(first.start_lsn).unwrap();
-    assert_eq!(hold.lsn(), first.start_lsn);
-    let second_hold = log.hold(first.start_lsn).unwrap();
-    for number in 1..400 {
-        commit(&log, &entry(number, 200)).unwrap();
-        log.set_low_water(log.position()).unwrap();
-    }
-    let (_, entries) = read_only(&storage, start).unwrap();
-    assert_eq!(numbers(&entries), (0..400).collect::<Vec<_>>());
-    drop(hold);
-    log.set_low_water(log.position()).unwrap();
-    assert_eq!(numbers(&read_only(&storage, start).unwrap().1).len(), 400);
-    drop(second_hold);
-    log.set_low_water(log.position()).unwrap();
-    assert!(read_only(&storage, start).unwrap_err().is_damage());
-    assert!(matches!(log.hold(first.start_lsn), Err(Error::Invalid(_))));
-    assert!(files(storage.as_ref()).len() <= 1 + OPTIONS.spare_segments + 1);
-}
-
-#[test]
 fn a_full_disk_refuses_the_write_and_loses_nothing() {
     let disk = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());

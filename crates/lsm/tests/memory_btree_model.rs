@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use terrane_lsm::memory::btree::{KeyRange, KeyValue, Version};
-use terrane_lsm::memory::{ErasedMemory, Kind, MemoryBTree, MemoryComponent, SEQUENCE_MAX, Shape, Versioned};
+use terrane_lsm::memory::{ErasedMemory, Kind, MemoryBTree, SEQUENCE_MAX, Shape, Versioned};
 
 type Versions = Vec<(u64, Kind, Vec<u8>)>;
 

@@ -4,9 +4,7 @@ use std::ops::ControlFlow;
 use terrane_lsm::Error;
 use terrane_lsm::memory::btree::VALUE_LENGTH_MAX;
 use terrane_lsm::memory::hilbert::Shapes;
-use terrane_lsm::memory::{
-    ErasedMemory, KEY_LENGTH_MAX, Kind, MemoryBTree, MemoryComponent, MemoryRTree, SEQUENCE_MAX, Shape,
-};
+use terrane_lsm::memory::{ErasedMemory, KEY_LENGTH_MAX, Kind, MemoryBTree, MemoryRTree, SEQUENCE_MAX, Shape};
 use terrane_space::Rect;
 
 const POINT: Rect = Rect { x0: 1.0, y0: 2.0, x1: 1.0, y1: 2.0 };

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 use terrane_lsm::memory::hilbert::{Child, NodeHandle, Shapes, SpatialEntry};
-use terrane_lsm::memory::{ErasedMemory, Kind, MemoryComponent, MemoryRTree, SEQUENCE_MAX, Shape, Versioned};
+use terrane_lsm::memory::{ErasedMemory, Kind, MemoryRTree, SEQUENCE_MAX, Shape, Versioned};
 use terrane_space::Rect;
 
 /// Position of the n-th entry.

@@ -14,7 +14,7 @@ use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::memory::ErasedMemory;
 use terrane_lsm::operation::Operation;
-use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
+use terrane_lsm::partition::{IndexSlot, MaintenanceContext, NumberedIndex, Partitions, Version};
 use terrane_lsm::search;
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
@@ -80,7 +80,7 @@ impl Index for HookedIndex {
 /// A partition whose two indexes are to hold the same: keys with numbers.
 struct Bench {
     storage: Arc<dyn Storage>,
-    workshop: Workshop,
+    context: MaintenanceContext,
     partitions: Arc<Partitions>,
     second: Arc<HookedIndex>,
     sequence: u64,
@@ -127,7 +127,7 @@ impl Bench {
         let sequence = state.flushed_sequence;
         let mut sound = |_: usize, _: usize, error| Err(error);
         let partitions = Partitions::open(&storage, &cache, 0, &[state], &numbered, &mut sound).unwrap();
-        let workshop = Workshop {
+        let context = MaintenanceContext {
             storage: storage.clone(),
             cache,
             next_file_id: Arc::new(AtomicU64::new(manifest.next_file_id)),
@@ -135,7 +135,7 @@ impl Bench {
             threads_max: 2,
             merges: Arc::default(),
         };
-        Self { storage, workshop, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
+        Self { storage, context, partitions: Arc::new(partitions), second, sequence, model: BTreeMap::new() }
     }
 
     /// Writes, or deletes, in both indexes, as far as they exist.
@@ -157,31 +157,33 @@ impl Bench {
 
     fn flush(&self) {
         self.partitions.seal(self.sequence).unwrap();
-        while self.partitions.flush(&self.workshop, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
+        while self.partitions.flush(&self.context, &|_| Ok(()), &|_| ()).unwrap().is_some() {}
     }
 
     fn begin(&self) -> usize {
         self.partitions.seal(self.sequence).unwrap();
         let numbered = NumberedIndex { id: SECOND, index: self.second.clone() };
-        self.partitions.begin_index(&self.workshop, numbered, self.sequence, |_| Ok(())).unwrap()
+        self.partitions.begin_index(&self.context, numbered, self.sequence, |_| Ok(())).unwrap()
     }
 
     /// A component of some keys.
     fn component(&self, entries: &BTreeMap<u64, u64>) -> ComponentMeta {
-        let mut builder = BTreeBuilder::new(self.workshop.writer().unwrap(), false).with_filters();
+        let mut builder = BTreeBuilder::new(self.context.writer().unwrap(), false).with_filters();
         for (key, value) in entries {
             builder.push(&key.to_be_bytes(), false, 0, &value.to_be_bytes()).unwrap();
         }
         builder.finish((0, self.sequence)).unwrap()
     }
 
-    fn merge_all(&self, place: usize) {
+    fn merge_all(&self, slot: usize) {
         let cancellation = Cancellation::default();
-        self.partitions.merge_oldest(&self.workshop, 0, place, usize::MAX, BYTES_MAX, &cancellation).unwrap();
+        self.partitions
+            .merge_oldest(&self.context, IndexSlot { partition: 0, slot }, usize::MAX, BYTES_MAX, &cancellation)
+            .unwrap();
     }
 
-    fn assert_holds_the_model(&self, place: usize) {
-        assert_eq!(content(&self.partitions.version(0), place, u64::MAX), self.model, "place {place}");
+    fn assert_holds_the_model(&self, slot: usize) {
+        assert_eq!(content(&self.partitions.version(0), slot, u64::MAX), self.model, "slot {slot}");
     }
 
     /// The directory holds exactly the files that the manifest names.
@@ -200,10 +202,10 @@ fn strays(storage: &dyn Storage) -> BTreeSet<String> {
     files.filter(|name| !named.contains(name)).collect()
 }
 
-fn content(version: &Version, place: usize, snapshot: u64) -> BTreeMap<u64, u64> {
+fn content(version: &Version, slot: usize, snapshot: u64) -> BTreeMap<u64, u64> {
     let mut found = BTreeMap::new();
     let number = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap());
-    let ended = search::scan(version, place, std::ops::Bound::Unbounded, snapshot, &mut |key, value| {
+    let ended = search::scan(version, slot, std::ops::Bound::Unbounded, snapshot, &mut |key, value| {
         found.insert(number(key), number(value));
         Ok(ControlFlow::Continue(()))
     });
@@ -217,7 +219,7 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     (0..10).for_each(|key| bench.change(key, Some(key)));
     bench.flush();
     (10..20).for_each(|key| bench.change(key, Some(key)));
-    let place = bench.begin();
+    let slot = bench.begin();
     let before = bench.model.clone();
     let pinned = bench.partitions.pin(|| bench.sequence);
     for key in 15..25 {
@@ -228,26 +230,26 @@ fn an_index_that_is_created_among_changes_holds_what_came_before_and_after() {
     bench.flush();
     bench.change(4, None);
     bench.flush();
-    bench.merge_all(place);
-    assert_eq!(bench.partitions.version(0).components(place).len(), 1);
-    let refused = search::get(&bench.partitions.version(0), place, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
+    bench.merge_all(slot);
+    assert_eq!(bench.partitions.version(0).components(slot).len(), 1);
+    let refused = search::get(&bench.partitions.version(0), slot, &3u64.to_be_bytes(), u64::MAX).unwrap_err();
     assert!(refused.to_string().contains("not built"), "{refused}");
     let meta = bench.component(&before);
-    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
+    bench.partitions.complete_index(&bench.context, slot, &[Some(meta)]).unwrap();
     bench.assert_holds_the_model(FIRST as usize);
-    bench.assert_holds_the_model(place);
+    bench.assert_holds_the_model(slot);
     // Anti-matter was kept while the index was built, and is dropped when all components are one.
-    bench.merge_all(place);
-    bench.assert_holds_the_model(place);
-    let part = bench.partitions.version(0).components(place)[0].clone();
+    bench.merge_all(slot);
+    bench.assert_holds_the_model(slot);
+    let part = bench.partitions.version(0).components(slot)[0].clone();
     assert_eq!(part.file().meta().statistics.antimatter, 0);
     // Earlier snapshots do not see the index, and still see the rest.
-    assert!(!pinned.versions()[0].indexes[place].is_whole());
+    assert!(!pinned.versions()[0].indexes[slot].is_whole());
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), before);
     drop((pinned, part));
     bench.assert_no_strays();
     let again = Bench::open(bench.storage.clone());
-    assert_eq!(content(&again.partitions.version(0), place, u64::MAX), bench.model);
+    assert_eq!(content(&again.partitions.version(0), slot, u64::MAX), bench.model);
 }
 
 #[test]
@@ -259,32 +261,32 @@ fn an_index_that_was_not_complete_is_begun_anew() {
     bench.flush();
     let model = bench.model.clone();
     let mut again = Bench { model, ..Bench::open(bench.storage.clone()) };
-    let place = SECOND_PLACE;
-    assert!(!again.partitions.version(0).indexes[place].is_whole());
+    let slot = SECOND_SLOT;
+    assert!(!again.partitions.version(0).indexes[slot].is_whole());
     again.change(4, None);
     again.flush();
-    again.partitions.resume_index(&again.workshop, place, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
+    again.partitions.resume_index(&again.context, slot, || Ok::<_, terrane_lsm::Error>(()), || ()).unwrap();
     let before = again.model.clone();
     again.change(5, None);
     let meta = again.component(&before);
-    again.partitions.complete_index(&again.workshop, place, &[Some(meta)]).unwrap();
-    again.assert_holds_the_model(place);
+    again.partitions.complete_index(&again.context, slot, &[Some(meta)]).unwrap();
+    again.assert_holds_the_model(slot);
     again.flush();
-    again.merge_all(place);
-    again.assert_holds_the_model(place);
+    again.merge_all(slot);
+    again.assert_holds_the_model(slot);
     again.assert_no_strays();
 }
 
-/// The place of the second index.
-const SECOND_PLACE: usize = 1;
+/// The slot of the second index.
+const SECOND_SLOT: usize = 1;
 
 /// A bench whose second index is complete and has three components.
 fn with_second() -> Bench {
     let mut bench = Bench::new();
-    let place = bench.begin();
-    assert_eq!(place, SECOND_PLACE);
+    let slot = bench.begin();
+    assert_eq!(slot, SECOND_SLOT);
     let meta = bench.component(&BTreeMap::new());
-    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
+    bench.partitions.complete_index(&bench.context, slot, &[Some(meta)]).unwrap();
     for key in 0..3 {
         bench.change(key, Some(key));
         bench.flush();
@@ -294,16 +296,16 @@ fn with_second() -> Bench {
 }
 
 fn assert_dropped(bench: &Bench) {
-    assert!(bench.partitions.version(0).components(SECOND_PLACE).is_empty());
-    let refused = search::get(&bench.partitions.version(0), SECOND_PLACE, b"", u64::MAX).unwrap_err();
+    assert!(bench.partitions.version(0).components(SECOND_SLOT).is_empty());
+    let refused = search::get(&bench.partitions.version(0), SECOND_SLOT, b"", u64::MAX).unwrap_err();
     assert!(refused.to_string().contains("dropped"), "{refused}");
     bench.assert_holds_the_model(FIRST as usize);
     bench.assert_no_strays();
     assert_eq!(Bench::open(bench.storage.clone()).partitions.version(0).indexes.len(), 1);
 }
 
-fn drop_second(partitions: &Partitions, workshop: &Workshop) {
-    partitions.drop_index(workshop, SECOND_PLACE, |_| Ok(())).unwrap();
+fn drop_second(partitions: &Partitions, context: &MaintenanceContext) {
+    partitions.drop_index(context, SECOND_SLOT, |_| Ok(())).unwrap();
 }
 
 #[test]
@@ -311,20 +313,20 @@ fn an_index_that_is_dropped_goes_with_its_files_when_its_last_reader_goes() {
     let mut bench = with_second();
     let pinned = bench.partitions.pin(|| bench.sequence);
     let known = bench.model.clone();
-    drop_second(&bench.partitions, &bench.workshop);
+    drop_second(&bench.partitions, &bench.context);
     bench.change(10, Some(10));
     bench.flush();
     assert_eq!(content(&pinned.versions()[0], FIRST as usize, pinned.sequence()), known);
     drop(pinned);
     assert_dropped(&bench);
     // Its number may be reused.
-    let place = bench.begin();
-    assert_eq!(place, 2, "places are not used again");
+    let slot = bench.begin();
+    assert_eq!(slot, 2, "places are not used again");
     let meta = bench.component(&bench.model);
-    bench.partitions.complete_index(&bench.workshop, place, &[Some(meta)]).unwrap();
+    bench.partitions.complete_index(&bench.context, slot, &[Some(meta)]).unwrap();
     bench.change(11, Some(11));
     bench.flush();
-    bench.assert_holds_the_model(place);
+    bench.assert_holds_the_model(slot);
     bench.assert_no_strays();
 }
 
@@ -334,20 +336,23 @@ fn an_index_can_be_dropped_while_it_is_flushed() {
     bench.partitions.seal(bench.sequence).unwrap();
     // Between reading the indexes and the step that installs their components.
     let while_waiting = |_| {
-        drop_second(&bench.partitions, &bench.workshop);
+        drop_second(&bench.partitions, &bench.context);
         Ok(())
     };
-    bench.partitions.flush(&bench.workshop, &while_waiting, &|_| ()).unwrap();
+    bench.partitions.flush(&bench.context, &while_waiting, &|_| ()).unwrap();
     assert_dropped(&bench);
 }
 
 #[test]
 fn an_index_can_be_dropped_while_it_is_merged() {
     let bench = with_second();
-    let (partitions, workshop) = (bench.partitions.clone(), bench.workshop.clone());
-    *bench.second.merging.lock().unwrap() = Some(Box::new(move || drop_second(&partitions, &workshop)));
+    let (partitions, context) = (bench.partitions.clone(), bench.context.clone());
+    *bench.second.merging.lock().unwrap() = Some(Box::new(move || drop_second(&partitions, &context)));
     let cancellation = Cancellation::default();
-    let merged = bench.partitions.merge_oldest(&bench.workshop, 0, SECOND_PLACE, 3, BYTES_MAX, &cancellation).unwrap();
+    let merged = bench
+        .partitions
+        .merge_oldest(&bench.context, IndexSlot { partition: 0, slot: SECOND_SLOT }, 3, BYTES_MAX, &cancellation)
+        .unwrap();
     assert!(merged.is_none());
     assert!(bench.second.merging.lock().unwrap().is_none(), "it was merged");
     bench.flush();

@@ -13,6 +13,7 @@ mod read_only;
 mod real;
 mod root;
 pub mod sync;
+mod temporary;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -23,6 +24,7 @@ pub use error::{Context, Operation, StorageError};
 pub use mapped::MappedMemory;
 pub use read_only::ReadOnlyStorage;
 pub use real::RealStorage;
+pub use temporary::TemporaryStorage;
 
 /// Result of a storage call.
 pub type Result<T> = std::result::Result<T, StorageError>;

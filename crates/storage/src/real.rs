@@ -272,13 +272,20 @@ impl Storage for RealStorage {
 }
 
 #[derive(Debug)]
-struct RealFile {
+pub(crate) struct RealFile {
     file: fs::File,
     writable: bool,
     /// The location of the storage, for messages.
     root: Arc<Path>,
     base: Arc<Path>,
     name: String,
+}
+
+impl RealFile {
+    /// A file for reading and writing, with a name for messages.
+    pub fn new(file: fs::File, root: Arc<Path>, name: &str) -> Self {
+        Self { file, writable: true, base: root.clone(), root, name: name.to_owned() }
+    }
 }
 
 impl File for RealFile {

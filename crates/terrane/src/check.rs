@@ -19,7 +19,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::index::Cancellation;
-use terrane_lsm::partition::IndexVersion;
+use terrane_lsm::partition::{IndexSlot, IndexVersion};
 
 use self::digest::{Slices, key_hash};
 use self::index::IndexReader;
@@ -52,7 +52,7 @@ pub struct Finding {
 pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
     let datasets = engine.datasets.load();
     let finding = |dataset: &DatasetHandle, unopened: &Unopened| {
-        finding(dataset, unopened.partition, unopened.place, unopened.error.finding())
+        finding(dataset, unopened.partition, unopened.slot, unopened.error.finding())
     };
     let of_dataset = |dataset| still_unopened(dataset).map(move |unopened| finding(dataset, unopened));
     datasets.values().flat_map(|dataset| of_dataset(dataset).collect::<Vec<_>>()).collect()
@@ -60,16 +60,15 @@ pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
 
 fn still_unopened(dataset: &DatasetHandle) -> impl Iterator<Item = &Unopened> {
     let versions = dataset.partitions.versions();
-    let is_damaged =
-        move |unopened: &&Unopened| versions[unopened.partition].indexes[unopened.place].damage().is_some();
+    let is_damaged = move |unopened: &&Unopened| versions[unopened.partition].indexes[unopened.slot].damage().is_some();
     dataset.damage.iter().filter(is_damaged)
 }
 
-fn finding(dataset: &DatasetHandle, partition: usize, place: usize, reason: String) -> Finding {
+fn finding(dataset: &DatasetHandle, partition: usize, slot: usize, reason: String) -> Finding {
     Finding {
         dataset: dataset.name.clone(),
         partition: (dataset.partitions.count() > 1).then_some(partition),
-        index: dataset.indexes.load().name(place).to_owned(),
+        index: dataset.indexes.load().name(slot).to_owned(),
         reason,
         repaired: false,
     }
@@ -105,7 +104,7 @@ impl CheckReport {
         if repair {
             engine.check_writable()?;
         }
-        let mut report = Self { foreign_files: foreign_names(&*engine.storage)?, ..Self::default() };
+        let mut report = Self { foreign_files: foreign_names(&*engine.environment().storage)?, ..Self::default() };
         for dataset in engine.datasets.load().values() {
             match report.dataset(engine, dataset, repair) {
                 Ok(()) => report.datasets += 1,
@@ -119,16 +118,16 @@ impl CheckReport {
 
     /// Checks each partition by itself: its indexes must agree with its records.
     fn dataset(&mut self, engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, repair: bool) -> Result<()> {
-        let snapshot = Snapshot::new(engine.clone(), dataset);
+        let snapshot = Snapshot::new(engine.core.clone(), dataset);
         let mut damaged = Vec::new();
         for partition in snapshot.scope() {
-            let places = self.partition(dataset, partition, &snapshot.of_partitions(partition..partition + 1))?;
-            damaged.extend(places.into_iter().map(|place| (partition, place)));
+            let slots = self.partition(dataset, partition, &snapshot.of_partitions(partition..partition + 1))?;
+            damaged.extend(slots.into_iter().map(|slot| IndexSlot { partition, slot }));
         }
         drop(snapshot);
-        for (partition, place) in damaged.into_iter().filter(|_| repair) {
-            rebuild(engine, dataset, partition, place).inspect_err(|error| engine.note_failure(error))?;
-            let repaired = finding(dataset, partition, place, String::new());
+        for at in damaged.into_iter().filter(|_| repair) {
+            rebuild(engine, dataset, at).inspect_err(|error| engine.core.note_failure(error))?;
+            let repaired = finding(dataset, at.partition, at.slot, String::new());
             for finding in self.findings.iter_mut().filter(|finding| finding.is_of(&repaired)) {
                 finding.repaired = true;
             }
@@ -142,17 +141,17 @@ impl CheckReport {
         let indexes = snapshot.versions_full()[0].indexes.clone();
         let mut broken = vec![false; indexes.len()];
         for unopened in still_unopened(dataset).filter(|unopened| unopened.partition == partition) {
-            broken[unopened.place] = true;
-            self.find(dataset, partition, unopened.place, &unopened.error);
+            broken[unopened.slot] = true;
+            self.find(dataset, partition, unopened.slot, &unopened.error);
         }
-        for (place, index) in indexes.iter().enumerate() {
+        for (slot, index) in indexes.iter().enumerate() {
             for part in &index.components {
                 self.components += 1;
                 match index.numbered.index.check(part) {
                     Ok(found) => self.pages += found.pages,
                     Err(error) if error.is_damage() => {
-                        broken[place] = true;
-                        self.find(dataset, partition, place, &error.into());
+                        broken[slot] = true;
+                        self.find(dataset, partition, slot, &error.into());
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -166,8 +165,8 @@ impl CheckReport {
         let readers: Vec<IndexReader<'_>> = snapshot
             .indexes
             .secondaries()
-            .filter(|(place, _)| indexes.get(*place).is_some_and(IndexVersion::is_whole) || broken[*place])
-            .map(|(place, index)| IndexReader::new(snapshot, place, index.clone()))
+            .filter(|(slot, _)| indexes.get(*slot).is_some_and(IndexVersion::is_whole) || broken[*slot])
+            .map(|(slot, index)| IndexReader::new(snapshot, slot, index.clone()))
             .collect();
         let expected = match self.read_primary(snapshot, partition, &readers) {
             Ok(expected) => expected,
@@ -178,11 +177,11 @@ impl CheckReport {
             Err(error) => return Err(error),
         };
         for (reader, expected) in readers.iter().zip(&expected) {
-            if !broken[reader.place] && !self.compare(dataset, partition, reader, expected)? {
-                broken[reader.place] = true;
+            if !broken[reader.slot] && !self.compare(dataset, partition, reader, expected)? {
+                broken[reader.slot] = true;
             }
         }
-        Ok(readers.iter().map(|reader| reader.place).filter(|place| broken[*place]).collect())
+        Ok(readers.iter().map(|reader| reader.slot).filter(|slot| broken[*slot]).collect())
     }
 
     /// Whether an index agrees with the records.
@@ -202,17 +201,17 @@ impl CheckReport {
             Ok(()) if found == *expected => return Ok(true),
             Ok(()) => {
                 let reasons = compare::differences(reader, expected, &found)?;
-                let mut add = |reason| self.findings.push(finding(dataset, partition, reader.place, reason));
+                let mut add = |reason| self.findings.push(finding(dataset, partition, reader.slot, reason));
                 reasons.into_iter().for_each(&mut add);
             }
-            Err(error) if error.is_damage() => self.find(dataset, partition, reader.place, &error),
+            Err(error) if error.is_damage() => self.find(dataset, partition, reader.slot, &error),
             Err(error) => return Err(error),
         }
         Ok(false)
     }
 
-    fn find(&mut self, dataset: &DatasetHandle, partition: usize, place: usize, error: &Error) {
-        self.findings.push(finding(dataset, partition, place, error.finding()));
+    fn find(&mut self, dataset: &DatasetHandle, partition: usize, slot: usize, error: &Error) {
+        self.findings.push(finding(dataset, partition, slot, error.finding()));
     }
 
     /// Reads every record, and computes the entries that each index should hold.
@@ -257,22 +256,27 @@ impl Finding {
 }
 
 /// Rebuilds an index of a partition from the records.
-fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, partition: usize, place: usize) -> Result<()> {
+fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, at: IndexSlot) -> Result<()> {
     let _building = dataset.building.lock();
     let _gate = dataset.exclude()?;
-    engine.seal(dataset)?;
-    while engine.flush_oldest(dataset)? {}
-    let snapshot = Snapshot::new(engine.clone(), dataset).of_partitions(partition..partition + 1);
+    engine.maintenance.flush(dataset)?;
+    let snapshot = Snapshot::new(engine.core.clone(), dataset).of_partitions(at.partition..at.partition + 1);
     // The index may have been dropped meanwhile.
-    let Some(index) = snapshot.indexes.get(place) else { return Ok(()) };
+    let Some(index) = snapshot.indexes.get(at.slot) else { return Ok(()) };
     let sequence = (0, snapshot.sequence());
-    let mut loader = IndexLoader::new(&engine.workshop, index, &snapshot.history, engine.shares.work, sequence);
+    let mut loader = IndexLoader::new(
+        &engine.environment().context,
+        index,
+        &snapshot.history,
+        engine.environment().shares.work,
+        sequence,
+    );
     snapshot.visit_records(&mut |key, stored| {
         loader.add(key, stored)?;
         Ok(ControlFlow::Continue(()))
     })?;
     let meta: ComponentMeta = loader.finish(&Cancellation::default())?;
-    dataset.partitions.replace_index(&engine.workshop, partition, place, &meta)?;
+    dataset.partitions.replace_index(&engine.environment().context, at, &meta)?;
     Ok(())
 }
 

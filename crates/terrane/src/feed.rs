@@ -12,15 +12,14 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use serde::Serialize;
-use terrane_storage::sync::Ordering;
 
 pub(crate) use self::definition::{FeedDefinition, FeedsInUse};
 pub(crate) use self::queue::queue;
 pub use self::queue::{FeedReceiver, FeedSender, OnOverload};
 pub use self::spill::QueuedRecord;
 
-use crate::dataset::{BatchOutcome, Dataset, OnConflict, Origin};
-use crate::engine::{DatasetHandle, Engine};
+use crate::dataset::{BatchOutcome, Dataset, OnConflict};
+use crate::engine::{DatasetHandle, Origin};
 use crate::{Error, Result};
 
 /// Longest name, in bytes. It may be the path of a file.
@@ -65,7 +64,7 @@ impl Dataset {
         let found = self.handle.feeds.load().iter().find(|feed| feed.name == name).cloned();
         let definition = match found {
             Some(definition) => definition,
-            None => self.engine.begin_feed(&self.handle, name, 0, None)?,
+            None => self.engine.catalog.begin_feed(&self.handle, name, 0, None)?,
         };
         let position = definition.position(&self.handle.partitions);
         Ok(Feed { dataset: self.clone(), definition, position, _claim: claim })
@@ -83,7 +82,7 @@ impl Dataset {
     pub fn drop_feed(&self, name: &str) -> Result<bool> {
         self.engine.check_writable()?;
         let _claim = Claim::new(&self.handle, name)?;
-        self.engine.change_feeds(&self.handle, |feeds| {
+        self.engine.catalog.change_feeds(&self.handle, |feeds| {
             let count = feeds.len();
             feeds.retain(|feed| feed.name != name);
             feeds.len() < count
@@ -135,7 +134,7 @@ impl Feed {
     pub fn set_source(&mut self, source: &str) -> Result<()> {
         check_source(source)?;
         let id = self.definition.id;
-        self.dataset.engine.change_feeds(&self.dataset.handle, |feeds| {
+        self.dataset.engine.catalog.change_feeds(&self.dataset.handle, |feeds| {
             feeds.iter_mut().filter(|feed| feed.id == id).for_each(|feed| feed.source = Some(source.to_owned()));
             true
         })?;
@@ -154,7 +153,7 @@ impl Feed {
     pub fn restart(&mut self, position: u64, source: Option<&str>) -> Result<()> {
         source.map_or(Ok(()), check_source)?;
         let Dataset { handle, engine } = &self.dataset;
-        self.definition = engine.begin_feed(handle, &self.definition.name, position, source)?;
+        self.definition = engine.catalog.begin_feed(handle, &self.definition.name, position, source)?;
         self.position = position;
         Ok(())
     }
@@ -194,7 +193,7 @@ impl Feed {
             let Dataset { handle, engine } = &self.dataset;
             engine.check_writable()?;
             let _gate = handle.enter()?;
-            engine.acknowledge(self.dataset.pass(Origin { feed: self.definition.id, position })?)?;
+            engine.core.acknowledge(self.dataset.pass(Origin { feed: self.definition.id, position })?)?;
             self.position = position;
         }
         Ok(())
@@ -238,43 +237,6 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.dataset.feeds_in_use.lock().remove(&self.name);
-    }
-}
-
-impl Engine {
-    /// Creates a feed at a position, durably. An earlier one of the name is forgotten.
-    fn begin_feed(
-        &self,
-        dataset: &DatasetHandle,
-        name: &str,
-        begun_at: u64,
-        source: Option<&str>,
-    ) -> Result<FeedDefinition> {
-        self.change_feeds(dataset, |feeds| {
-            let id = dataset.next_feed.fetch_add(1, Ordering::Relaxed);
-            let definition = FeedDefinition { id, name: name.to_owned(), source: source.map(str::to_owned), begun_at };
-            feeds.retain(|feed| feed.name != name);
-            feeds.push(definition.clone());
-            definition
-        })
-    }
-
-    fn change_feeds<T>(
-        &self,
-        dataset: &DatasetHandle,
-        change: impl FnOnce(&mut Vec<FeedDefinition>) -> T,
-    ) -> Result<T> {
-        self.check_writable()?;
-        let _changes = self.lock_catalog(dataset)?;
-        let before = dataset.feeds.load_full();
-        let mut feeds = (*before).clone();
-        let outcome = change(&mut feeds);
-        dataset.feeds.store(Arc::new(feeds));
-        let stored = self.store_catalog(dataset);
-        if stored.is_err() {
-            dataset.feeds.store(before);
-        }
-        stored.map(|()| outcome)
     }
 }
 

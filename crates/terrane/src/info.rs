@@ -76,10 +76,15 @@ pub struct TornTailInfo {
 
 impl TornTailInfo {
     fn of(engine: &Engine) -> Option<Self> {
-        let written = engine.recovery.as_ref().and_then(|report| report.torn_tail);
-        let seen = || engine.tail.as_ref().and_then(|tail| tail.torn_tail());
+        let written = engine.opening.recovery.as_ref().and_then(|report| report.torn_tail);
+        let seen = || engine.core.tail().and_then(|tail| tail.torn_tail());
         let tail = written.or_else(seen)?;
-        Some(Self { file: tail.file(), offset: tail.offset, bytes: tail.bytes, cut: engine.writable })
+        Some(Self {
+            file: tail.file(),
+            offset: tail.offset,
+            bytes: tail.bytes,
+            cut: engine.environment().is_writable(),
+        })
     }
 }
 
@@ -121,15 +126,15 @@ pub struct StoreInfo {
 
 impl StoreInfo {
     pub(crate) fn of(engine: &Engine) -> Result<Self> {
-        let manifest = engine.workshop.manifest.current();
+        let manifest = engine.environment().context.manifest.current();
         Ok(Self {
-            location: engine.storage.describe(),
-            durability: engine.durability.name().into(),
-            disk_reserve_bytes: reserve_bytes(&*engine.storage)?,
+            location: engine.environment().storage.describe(),
+            durability: engine.environment().durability.name().into(),
+            disk_reserve_bytes: reserve_bytes(&*engine.environment().storage)?,
             manifest_generation: manifest.generation,
-            sequence: engine.visibility.visible(),
-            replayed_entries: engine.recovery.as_ref().map(|report| report.entries),
-            replay_s: engine.recovery.as_ref().map(|_| engine.replay_time.as_secs_f64()),
+            sequence: engine.core.visible(),
+            replayed_entries: engine.opening.recovery.as_ref().map(|report| report.entries),
+            replay_s: engine.opening.recovery.as_ref().map(|_| engine.opening.replay_time.as_secs_f64()),
             torn_tail: TornTailInfo::of(engine),
             datasets: engine.datasets.load().values().map(|dataset| dataset_info(dataset)).collect(),
         })
@@ -141,11 +146,11 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let mut bounds: Option<[f64; 4]> = None;
     let points = dataset.schema().holds_points();
     let indexes = dataset.indexes.load_full();
-    let of_partitions = |place: usize| {
-        let found = versions.iter().map(|version| version.indexes.get(place));
+    let of_partitions = |slot: usize| {
+        let found = versions.iter().map(|version| version.indexes.get(slot));
         found.collect::<Option<Vec<&IndexVersion>>>()
     };
-    let indexes = indexes.iter().filter_map(|(place, index)| Some((&index.definition, of_partitions(place)?)));
+    let indexes = indexes.iter().filter_map(|(slot, index)| Some((&index.definition, of_partitions(slot)?)));
     let indexes = indexes.map(|(definition, index)| {
         let parts: Vec<_> = index.iter().flat_map(|index| &index.components).collect();
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);

@@ -6,7 +6,7 @@ use terrane_lsm::curve::Positions;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
 use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex};
-use terrane_lsm::partition::Workshop;
+use terrane_lsm::partition::MaintenanceContext;
 use terrane_space::Rect;
 
 use crate::record::stored_rect;
@@ -29,8 +29,8 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(workshop: &Workshop) -> Self {
-        Self { metas: Vec::new(), files: UnnamedFiles::new(workshop.storage.clone()), kept: 0, has_antimatter: false }
+    fn new(context: &MaintenanceContext) -> Self {
+        Self { metas: Vec::new(), files: UnnamedFiles::new(context.storage.clone()), kept: 0, has_antimatter: false }
     }
 
     fn add(&mut self, run: ComponentMeta) {
@@ -52,7 +52,7 @@ impl Runs {
 /// If it is dropped unfinished, it removes the runs.
 #[derive(Debug)]
 pub(crate) struct SpatialLoader<'a> {
-    workshop: &'a Workshop,
+    context: &'a MaintenanceContext,
     index: &'a dyn SpatialIndex,
     points: bool,
     /// Memory in bytes for sorting entries.
@@ -71,14 +71,14 @@ impl<'a> SpatialLoader<'a> {
     /// Creates a loader that sorts entries, of `points` or of other boxes, in `budget` bytes of
     /// memory.
     pub fn new(
-        workshop: &'a Workshop,
+        context: &'a MaintenanceContext,
         index: &'a dyn SpatialIndex,
         points: bool,
         budget: usize,
         sequence: (u64, u64),
     ) -> Self {
         Self {
-            workshop,
+            context,
             index,
             points,
             budget,
@@ -88,7 +88,7 @@ impl<'a> SpatialLoader<'a> {
             keys: Vec::new(),
             ends: Vec::new(),
             antimatter: Vec::new(),
-            runs: Runs::new(workshop),
+            runs: Runs::new(context),
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> SpatialLoader<'a> {
         order.sort_unstable_by(|(position, slot), (other, other_slot)| {
             position.cmp(other).then_with(|| key(*slot).cmp(key(*other_slot)))
         });
-        let mut builder = self.index.builder(self.workshop.writer()?, false);
+        let mut builder = self.index.builder(self.context.writer()?, false);
         let each = self.corners_each();
         for (position, slot) in &order {
             let corners = &self.corners[*slot as usize * each..][..each];
@@ -182,8 +182,8 @@ impl<'a> SpatialLoader<'a> {
         self.keys = Vec::new();
         self.ends = Vec::new();
         self.antimatter = Vec::new();
-        let Self { workshop, index, runs, budget, .. } = self;
-        merge_to_one(workshop, index, runs, budget, cancellation)
+        let Self { context, index, runs, budget, .. } = self;
+        merge_to_one(context, index, runs, budget, cancellation)
     }
 }
 
@@ -192,7 +192,7 @@ impl<'a> SpatialLoader<'a> {
 /// If it is dropped unfinished, it removes the runs.
 #[derive(Debug)]
 pub(crate) struct KeyedLoader<'a> {
-    workshop: &'a Workshop,
+    context: &'a MaintenanceContext,
     /// Memory in bytes for sorting entries.
     budget: usize,
     sequence: (u64, u64),
@@ -201,8 +201,8 @@ pub(crate) struct KeyedLoader<'a> {
 }
 
 impl<'a> KeyedLoader<'a> {
-    fn new(workshop: &'a Workshop, budget: usize, sequence: (u64, u64)) -> Self {
-        Self { workshop, budget, sequence, buffer: RunBuffer::default(), runs: Runs::new(workshop) }
+    fn new(context: &'a MaintenanceContext, budget: usize, sequence: (u64, u64)) -> Self {
+        Self { context, budget, sequence, buffer: RunBuffer::default(), runs: Runs::new(context) }
     }
 
     fn add(&mut self, entry: &[u8], antimatter: bool) -> Result<()> {
@@ -218,7 +218,7 @@ impl<'a> KeyedLoader<'a> {
         if self.buffer.is_empty() && !self.runs.metas.is_empty() {
             return Ok(());
         }
-        let mut builder = BTreeBuilder::new(self.workshop.writer()?, false);
+        let mut builder = BTreeBuilder::new(self.context.writer()?, false);
         self.buffer.drain_sorted(|key, value, antimatter| Ok(builder.push(key, antimatter != 0, 0, value)?))?;
         self.runs.add(builder.finish(self.sequence)?);
         Ok(())
@@ -226,8 +226,8 @@ impl<'a> KeyedLoader<'a> {
 
     fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         self.spill()?;
-        let Self { workshop, budget, runs, .. } = self;
-        merge_to_one(workshop, &BTreeIndex::default(), runs, budget, cancellation)
+        let Self { context, budget, runs, .. } = self;
+        merge_to_one(context, &BTreeIndex::default(), runs, budget, cancellation)
     }
 }
 
@@ -249,7 +249,7 @@ impl<'a> IndexLoader<'a> {
     /// Creates a loader that sorts entries in `budget` bytes of memory. `sequence` is the range of
     /// sequence numbers of the records.
     pub fn new(
-        workshop: &'a Workshop,
+        context: &'a MaintenanceContext,
         index: &'a DatasetIndex,
         history: &'a SchemaHistory,
         budget: usize,
@@ -257,8 +257,8 @@ impl<'a> IndexLoader<'a> {
     ) -> Self {
         let points = history.newest().holds_points();
         let entries = match &index.spatial {
-            Some(spatial) => Loading::Boxes(SpatialLoader::new(workshop, &**spatial, points, budget, sequence)),
-            None => Loading::Keyed(KeyedLoader::new(workshop, budget, sequence)),
+            Some(spatial) => Loading::Boxes(SpatialLoader::new(context, &**spatial, points, budget, sequence)),
+            None => Loading::Keyed(KeyedLoader::new(context, budget, sequence)),
         };
         Self { index, history, entries }
     }
@@ -342,13 +342,13 @@ impl<'a> IndexLoader<'a> {
 
 /// Merges runs into one component, and removes all other files.
 fn merge_to_one(
-    workshop: &Workshop,
+    context: &MaintenanceContext,
     index: &dyn Index,
     Runs { metas: mut runs, mut files, has_antimatter, .. }: Runs,
     budget: usize,
     cancellation: &Cancellation,
 ) -> Result<ComponentMeta> {
-    let merge = |runs: &[ComponentMeta]| merge(workshop, index, runs, !has_antimatter, cancellation);
+    let merge = |runs: &[ComponentMeta]| merge(context, index, runs, !has_antimatter, cancellation);
     reduce(&mut runs, &mut files, budget, &mut |runs| merge(runs))?;
     if let [run] = &runs[..] {
         files.give_away([run]);
@@ -359,22 +359,22 @@ fn merge_to_one(
 
 /// Merges runs into one. If nothing is older, anti-matter is dropped.
 fn merge(
-    workshop: &Workshop,
+    context: &MaintenanceContext,
     index: &dyn Index,
     runs: &[ComponentMeta],
     is_oldest: bool,
     cancellation: &Cancellation,
 ) -> Result<ComponentMeta> {
-    let open = |meta| index.open(workshop.file(meta)?);
+    let open = |meta| index.open(context.file(meta)?);
     let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, is_oldest, cancellation)?;
+    let merged = index.merge(&parts, context.writer()?, is_oldest, cancellation)?;
     merged.ok_or(Error::Cancelled)
 }
 
 /// Loads an index from the records in one primary component. If `before` has records with the same
 /// keys, the component has anti-matter for them.
 pub(crate) fn load_index(
-    workshop: &Workshop,
+    context: &MaintenanceContext,
     index: &DatasetIndex,
     history: &SchemaHistory,
     primary: Arc<BTreeComponent>,
@@ -382,7 +382,7 @@ pub(crate) fn load_index(
     budget: usize,
     sequence: (u64, u64),
 ) -> Result<ComponentMeta> {
-    let mut loader = IndexLoader::new(workshop, index, history, budget, sequence);
+    let mut loader = IndexLoader::new(context, index, history, budget, sequence);
     let mut cursor = BTreeCursor::seek(primary, &[])?;
     let mut versions = before.map(Snapshot::versions_full);
     let mut visited = 0;

@@ -30,13 +30,13 @@ pub struct Metrics {
 
 impl Metrics {
     pub(crate) fn of(engine: &Engine) -> Self {
-        let cache = engine.cache.counters();
+        let cache = engine.environment().cache().counters();
         Self {
-            sequence: engine.visibility.visible(),
-            memory_component_bytes: engine.memory_noted() as u64,
-            memory_component_bytes_max: engine.shares.components as u64,
+            sequence: engine.core.visible(),
+            memory_component_bytes: engine.datasets.memory_noted() as u64,
+            memory_component_bytes_max: engine.environment().shares.components as u64,
             cache_bytes: cache.bytes_cached,
-            cache_bytes_max: engine.shares.cache as u64,
+            cache_bytes_max: engine.environment().shares.cache as u64,
             pages_read: cache.pages_read,
             bytes_read: cache.bytes_read,
             pages_evicted: cache.evictions,

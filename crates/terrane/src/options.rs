@@ -6,7 +6,6 @@ use std::str::FromStr;
 use terrane_lsm::log::LogOptions;
 use terrane_lsm::policy::MergePolicy;
 
-use crate::engine::DiskReserve;
 use crate::{Error, Result};
 
 /// What an acknowledged write survives. The mode is a property of the store, fixed at its creation.
@@ -133,6 +132,31 @@ impl Options {
     pub(crate) fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads_max.unwrap_or_else(cores).max(1)
+    }
+}
+
+/// Bytes of an automatic reserve besides those for the next flush.
+pub(crate) const AUTOMATIC_RESERVE_BYTES: u64 = 2 << 20;
+
+/// Disk space that a store keeps for deletes, drops, flushes and merges on a full disk. The space
+/// of the next flush is added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskReserve {
+    /// 2 MiB.
+    #[default]
+    Automatic,
+    /// This size; no reserve at all if it is 0.
+    Bytes(u64),
+}
+
+impl DiskReserve {
+    /// Bytes of the file.
+    pub(crate) fn bytes(self, to_flush: u64) -> u64 {
+        match self {
+            Self::Bytes(0) => 0,
+            Self::Bytes(bytes) => bytes.saturating_add(to_flush),
+            Self::Automatic => AUTOMATIC_RESERVE_BYTES.saturating_add(to_flush),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrane_lsm::partition::{Partitions, PinnedVersions, Version, Versions};
 use terrane_lsm::search::{self, PrimaryValue};
 
-use crate::engine::{DatasetHandle, Engine};
+use crate::engine::{CommitCore, DatasetHandle};
 use crate::key::{Key, KeyError, KeyType};
 use crate::record::{Record, RecordView};
 use crate::schema::SchemaHistory;
@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub(crate) indexes: Arc<Indexes>,
     /// Dropped last, because it may hold the store's lock: files of merged components are removed
     /// with the versions.
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) core: Arc<CommitCore>,
 }
 
 /// Receives the key and the stored form of a record. Returns whether to continue.
@@ -122,14 +122,14 @@ impl Deref for Visible<Arc<Versions>> {
 }
 
 impl Snapshot {
-    pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
+    pub(crate) fn new(core: Arc<CommitCore>, handle: &Arc<DatasetHandle>) -> Self {
         // Before the version, which then has a slot for each of them.
         let indexes = handle.indexes.load_full();
-        let pinned = handle.partitions.pin(|| engine.visibility.visible());
+        let pinned = handle.partitions.pin(|| core.visible());
         // A schema is installed before the records written under it, so it must be read after them.
         let history = handle.history.load_full();
         let scope = 0..handle.partitions.count();
-        Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine }
+        Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, core }
     }
 
     /// The same state, for some of the partitions.
@@ -144,12 +144,12 @@ impl Snapshot {
 
     /// Memory in bytes for sorting and collecting in one query.
     pub(crate) fn work_bytes(&self) -> usize {
-        self.engine.shares.work / self.sharers
+        self.core.environment().shares.work / self.sharers
     }
 
     /// Number of pages read from files since the store was opened, by any caller.
     pub(crate) fn pages_read(&self) -> u64 {
-        self.engine.cache.counters().pages_read
+        self.core.environment().cache().counters().pages_read
     }
 
     /// The visible partitions.
@@ -191,10 +191,10 @@ impl Snapshot {
         // Schema and indexes may change without a commit.
         let has_all = Arc::ptr_eq(&self.history, &self.handle.history.load())
             && Arc::ptr_eq(&self.indexes, &self.handle.indexes.load());
-        if has_all && self.engine.visibility.visible() == self.sequence() {
+        if has_all && self.core.visible() == self.sequence() {
             return false;
         }
-        let newest = Self::new(self.engine.clone(), &self.handle);
+        let newest = Self::new(self.core.clone(), &self.handle);
         *self = Self { scope: self.scope(), sharers: self.sharers, ..newest };
         true
     }
@@ -205,19 +205,23 @@ impl Snapshot {
     }
 
     /// Two datasets at one moment. A commit is in both snapshots or in neither.
-    pub(crate) fn pair(engine: &Arc<Engine>, first: &Arc<DatasetHandle>, second: &Arc<DatasetHandle>) -> (Self, Self) {
+    pub(crate) fn pair(
+        core: &Arc<CommitCore>,
+        first: &Arc<DatasetHandle>,
+        second: &Arc<DatasetHandle>,
+    ) -> (Self, Self) {
         if Arc::ptr_eq(first, second) {
-            let snapshot = Self::new(engine.clone(), first);
+            let snapshot = Self::new(core.clone(), first);
             return (snapshot.clone(), snapshot);
         }
         // As for one dataset: indexes before the versions, schemas after them.
         let (first_indexes, second_indexes) = (first.indexes.load_full(), second.indexes.load_full());
         let (first_pinned, second_pinned) =
-            Partitions::pin_pair(&first.partitions, &second.partitions, || engine.visibility.visible());
+            Partitions::pin_pair(&first.partitions, &second.partitions, || core.visible());
         let of = |handle: &Arc<DatasetHandle>, pinned, indexes| {
             let history = handle.history.load_full();
             let scope = 0..handle.partitions.count();
-            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine: engine.clone() }
+            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, core: core.clone() }
         };
         (of(first, first_pinned, first_indexes), of(second, second_pinned, second_indexes))
     }
@@ -246,8 +250,8 @@ impl Snapshot {
 
     /// [`Error::DamagedIndex`]: some components of an index could not be opened, so rows would be
     /// missing from every answer.
-    pub(crate) fn damaged_index(&self, place: usize) -> Error {
-        self.handle.damaged_index(place)
+    pub(crate) fn damaged_index(&self, slot: usize) -> Error {
+        self.handle.damaged_index(slot)
     }
 
     /// The index with a name, and its slot.
@@ -274,10 +278,10 @@ impl Snapshot {
 
     /// Calls `visit` with the key and the value of every entry of the B-tree in a slot, in key
     /// order within each partition. Never holds sealed memory for long.
-    pub(crate) fn visit_btree(&self, place: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
+    pub(crate) fn visit_btree(&self, slot: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
         for partition in self.scope() {
             let mut position = ScanPosition::default();
-            self.visit_btree_from(partition, place, &mut position, visit)?;
+            self.visit_btree_from(partition, slot, &mut position, visit)?;
             if !position.ended {
                 break;
             }
@@ -291,11 +295,11 @@ impl Snapshot {
     pub(crate) fn visit_btree_from(
         &self,
         partition: usize,
-        place: usize,
+        slot: usize,
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<()> {
-        while !position.ended && self.visit_btree_step(partition, place, position, visit)?.is_continue() {}
+        while !position.ended && self.visit_btree_step(partition, slot, position, visit)?.is_continue() {}
         Ok(())
     }
 
@@ -304,7 +308,7 @@ impl Snapshot {
     pub(crate) fn visit_btree_step(
         &self,
         partition: usize,
-        place: usize,
+        slot: usize,
         position: &mut ScanPosition,
         visit: &mut RecordVisitor<'_>,
     ) -> Result<ControlFlow<()>> {
@@ -323,7 +327,7 @@ impl Snapshot {
             Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         };
         let from = position.from.as_ref().map(Vec::as_slice);
-        position.ended = search::scan(&version, place, from, self.sequence(), step)?;
+        position.ended = search::scan(&version, slot, from, self.sequence(), step)?;
         if let Some(error) = failed {
             return Err(error);
         }

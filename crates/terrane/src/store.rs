@@ -68,7 +68,7 @@ impl Store {
     /// # Errors
     /// [`crate::Error::UnknownDataset`], with the existing names.
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
-        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.dataset(name)? })
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.datasets.get(name)? })
     }
 
     /// Creates an empty dataset, which is durable on return.
@@ -84,7 +84,7 @@ impl Store {
     /// # Errors
     /// Those of [`Self::create_dataset`]; an invalid number of partitions.
     pub fn create_dataset_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Dataset> {
-        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
+        Ok(Dataset { engine: self.engine.clone(), handle: self.engine.catalog.create(name, schema, options)? })
     }
 
     /// Opens a dataset, or creates it with a schema. An existing dataset keeps its own schema.
@@ -108,7 +108,7 @@ impl Store {
     /// [`crate::Error::UnknownDataset`], with the existing names; a store open for reading;
     /// storage.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
-        self.engine.drop_dataset(name)
+        self.engine.catalog.drop_dataset(name)
     }
 
     /// Starts an import into a dataset. A missing dataset is created together with the records. An
@@ -173,12 +173,12 @@ impl Store {
     }
 
     pub(crate) fn storage_and_options(&self) -> (Arc<dyn terrane_storage::Storage>, &crate::Options) {
-        (self.engine.storage.clone(), &self.engine.options)
+        (self.engine.environment().storage.clone(), &self.engine.environment().options)
     }
 
     /// The store's durability mode.
     pub fn durability(&self) -> Durability {
-        self.engine.durability
+        self.engine.environment().durability
     }
 
     /// Sizes and counts of everything in the store.
@@ -219,14 +219,14 @@ impl Store {
     /// Storage; damage in a component.
     pub fn compact(&self) -> Result<()> {
         for dataset in self.engine.datasets.load().values() {
-            self.engine.compact(dataset)?;
+            self.engine.maintenance.compact(dataset)?;
         }
         Ok(())
     }
 
     /// Whether records are in memory only until they are flushed.
     pub(crate) fn has_memory_alone(&self) -> bool {
-        self.engine.writable && self.engine.log.is_none()
+        self.engine.environment().is_writable() && !self.engine.core.is_logged()
     }
 
     /// Writes all memory components to disk.
@@ -240,9 +240,9 @@ impl Store {
     /// - [`crate::Error::Unbuilt`]: an interrupted index creation could not be completed.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
-        self.engine.flush_all()?;
-        self.engine.after_flush();
-        self.engine.tell_failed_aftermath()
+        self.engine.maintenance.flush_all()?;
+        self.engine.maintenance.after_flush();
+        self.engine.report_background_failure()
     }
 
     /// Prepares the removal of the store. Returns the names of its own files and directories, in an
@@ -255,7 +255,7 @@ impl Store {
     pub fn give_up(&self) -> Result<Vec<String>> {
         // Unwritten changes are not wanted any more.
         let _ = self.engine.close();
-        own_names(&*self.engine.storage)
+        own_names(&*self.engine.environment().storage)
     }
 
     /// Closes the store: refuses new writes, waits for running ones, stops background work, and

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::btree::BTreeBuilder;
 use terrane_lsm::index::Cancellation;
+use terrane_lsm::partition::IndexSlot;
 use terrane_space::{CoordinateSystem, Rect};
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
@@ -75,16 +76,21 @@ fn change(dataset: &Dataset, changes: impl Iterator<Item = (Key, Option<(f64, f6
 /// Replaces the contents of a dataset's spatial index by these entries.
 pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item = (Key, Rect)>) {
     let (engine, schema) = (&dataset.engine, dataset.schema());
-    let sequence = (0, engine.visibility.visible());
+    let sequence = (0, engine.core.visible());
     let indexes = dataset.handle.indexes.load();
     let index = indexes.get(SPATIAL as usize).and_then(|index| index.spatial.as_ref()).unwrap();
     let points = schema.holds_points();
-    let mut loader = SpatialLoader::new(&engine.workshop, &**index, points, engine.shares.work, sequence);
+    let mut loader =
+        SpatialLoader::new(&engine.environment().context, &**index, points, engine.environment().shares.work, sequence);
     for (key, rect) in entries {
         loader.add(&key.to_encoded().unwrap(), Some(rect)).unwrap();
     }
     let meta = loader.finish(&Cancellation::default()).unwrap();
-    dataset.handle.partitions.replace_index(&engine.workshop, 0, SPATIAL as usize, &meta).unwrap();
+    dataset
+        .handle
+        .partitions
+        .replace_index(&engine.environment().context, IndexSlot { partition: 0, slot: SPATIAL as usize }, &meta)
+        .unwrap();
 }
 
 /// Replaces the contents of a dataset's primary index by these keys, in order, with these bytes as
@@ -96,10 +102,14 @@ pub(crate) fn replace_primary(dataset: &Dataset, records: &[(Key, &[u8])]) {
 /// Like [`replace_primary`], for one partition.
 pub(crate) fn replace_primary_of(dataset: &Dataset, partition: usize, records: &[(Key, &[u8])]) {
     let engine = &dataset.engine;
-    let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false).with_filters();
+    let mut builder = BTreeBuilder::new(engine.environment().context.writer().unwrap(), false).with_filters();
     for (key, stored) in records {
         builder.push(&key.to_encoded().unwrap(), false, 0, stored).unwrap();
     }
-    let meta = builder.finish((0, engine.visibility.visible())).unwrap();
-    dataset.handle.partitions.replace_index(&engine.workshop, partition, PRIMARY as usize, &meta).unwrap();
+    let meta = builder.finish((0, engine.core.visible())).unwrap();
+    dataset
+        .handle
+        .partitions
+        .replace_index(&engine.environment().context, IndexSlot { partition, slot: PRIMARY as usize }, &meta)
+        .unwrap();
 }

@@ -56,7 +56,7 @@ fn refusals_of(partitions: usize, entry: &[u8]) -> ([Error; 2], u64) {
 fn an_entry_of_an_unknown_kind_is_refused() {
     let mut later = header(EntryKind::COMMIT);
     later[36] = 9;
-    for (entry, kind) in [(header(EntryKind::COMPONENTS_INSTALLED), 2), (later, 9)] {
+    for (entry, kind) in [(header(EntryKind(2)), 2), (later, 9)] {
         let (errors, lsn) = refusals(&entry);
         for error in errors {
             let message = error.to_string();

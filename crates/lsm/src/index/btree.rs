@@ -13,7 +13,7 @@ use super::{
 use crate::Result;
 use crate::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, KIND};
 use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
-use crate::memory::{ErasedMemory, Kind, MemoryBTree, MemoryComponent};
+use crate::memory::{ErasedMemory, Kind, MemoryBTree};
 use crate::operation::Operation;
 
 /// A B-tree index: operations carry the entry's key and value.

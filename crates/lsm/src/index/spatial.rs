@@ -18,7 +18,7 @@ use crate::disk::curve::CurveBuilder;
 use crate::disk::rtree::RTreeBuilder;
 use crate::disk::spatial::{SpatialTree, TreeCursor};
 use crate::disk::{ComponentMeta, ComponentWriter};
-use crate::memory::{Kind, MemoryComponent, MemoryRTree};
+use crate::memory::{Kind, MemoryRTree};
 
 /// An index of boxes with primary keys. Its operations have the box in the key and the primary key
 /// in the value.

@@ -67,7 +67,6 @@ pub use export::{SegmentSpan, can_be_one_log, copy_file, create_empty, exported_
 pub use options::LogOptions;
 pub use read_only::{ReadOnlyTail, replay_read_only};
 pub use recovery::OnEntry;
-pub use table::HoldGuard;
 pub use writer::{Log, MayGrow};
 
 /// Whether a file in the log's directory has a name of the log.

@@ -8,7 +8,7 @@ use super::commit::CommitKernel;
 use super::layout::{DIRECTORY, GroupSeal, Previous, size_for, unfinished_name};
 use super::recovery::{Directory, OnEntry, Replay, replay};
 use super::segment::{Segment, SegmentFile, sync_names};
-use super::table::{HoldGuard, SegmentTable};
+use super::table::SegmentTable;
 use super::{Appended, LogOptions, LogPosition, Lsn, RecoveryReport};
 use crate::stamp::draw_stamp;
 use crate::{Error, Result};
@@ -213,15 +213,6 @@ impl Log {
             outcome = outcome.and(maintenance.retire((*segment).clone().into_spare()));
         }
         outcome
-    }
-
-    /// Keeps the log from `lsn` on, whatever the low-water mark, for a follower.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if the log does not reach back to `lsn`.
-    pub fn hold(&self, lsn: Lsn) -> Result<HoldGuard> {
-        HoldGuard::new(&self.table, lsn)
-            .ok_or_else(|| Error::Invalid(format!("the log no longer reaches back to LSN {lsn}")))
     }
 
     /// Whether [`Log::prepare_next`] should be called soon, so that no commit waits for a new

@@ -21,9 +21,6 @@ pub use btree::MemoryBTree;
 pub use hilbert::MemoryRTree;
 pub use tree::{CheckReport, KEY_LENGTH_MAX, Shape};
 
-use crate::Result;
-use std::ops::ControlFlow;
-
 /// The end of an entry that nothing has replaced, and the snapshot that sees everything.
 pub const SEQUENCE_MAX: u64 = u64::MAX;
 
@@ -74,58 +71,4 @@ pub trait ErasedMemory: std::any::Any + Send + Sync {
     /// Bytes that the component has taken from the allocator; 0 while nothing was written, as a
     /// flush cannot free the memory of an empty component.
     fn memory_used(&self) -> usize;
-
-    /// Makes a component that outlives a crash usable again: entries with a sequence number in
-    /// `aborted` never happened. A component in volatile memory does nothing.
-    ///
-    /// # Errors
-    /// Any reason why the component cannot be used.
-    fn recover(&self, aborted: &[u64]) -> Result<()> {
-        let _ = aborted;
-        Ok(())
-    }
-}
-
-/// A memory component of one kind of index.
-pub trait MemoryComponent: ErasedMemory {
-    /// The object of inserts and deletes, without its sequence number.
-    type Entry<'a>
-    where
-        Self: 'a;
-
-    /// The argument of a search.
-    type Probe<'p>;
-
-    /// Visits the results of a probe until the visitor breaks: entries that the snapshot sees, and
-    /// anti-matter up to it. They come in the component's order if it has one. The caller decides
-    /// whether anti-matter hides entries of older components.
-    fn search<'a>(
-        &'a self,
-        probe: Self::Probe<'_>,
-        snapshot: u64,
-        visit: &mut dyn FnMut(Versioned<Self::Entry<'a>>) -> ControlFlow<()>,
-    );
-
-    /// Adds an entry that snapshots from `sequence` on see.
-    ///
-    /// A key is written by one thread at a time, with rising sequence numbers. Many threads may
-    /// write different keys, in any order of their numbers.
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] if the component is sealed or cannot hold the entry,
-    /// [`crate::Error::Full`] without memory. The component is unchanged then.
-    fn insert(&self, entry: Self::Entry<'_>, sequence: u64) -> Result<()>;
-
-    /// Adds anti-matter, and ends the entry that it deletes if this component holds it. If one
-    /// write deletes and inserts the same key, the deletion comes first.
-    ///
-    /// # Errors
-    /// As for [`MemoryComponent::insert`].
-    fn delete(&self, entry: Self::Entry<'_>, sequence: u64) -> Result<()>;
-
-    /// Visits all entries in order, visible or not, until the visitor breaks.
-    ///
-    /// # Errors
-    /// The visitor's.
-    fn drain<'a>(&'a self, visit: &mut dyn FnMut(Versioned<Self::Entry<'a>>) -> Result<ControlFlow<()>>) -> Result<()>;
 }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::install::discard;
-use super::{Generation, Partitions, Presence, Versions, Workshop};
+use super::{Generation, MaintenanceContext, Partitions, Presence, Versions};
 use crate::manifest::DatasetState;
 
 impl Partitions {
@@ -20,9 +20,9 @@ impl Partitions {
     /// dataset. `removed` is the dataset's state in the manifest. Existing snapshots keep the
     /// components that they have pinned; new ones get [`Error::Dropped`](crate::Error::Dropped).
     /// The caller excludes writers.
-    pub fn give_up(&self, workshop: &Workshop, removed: &DatasetState) {
+    pub fn release(&self, context: &MaintenanceContext, removed: &DatasetState) {
         let indexes = removed.partitions.iter().flat_map(|partition| &partition.indexes);
-        discard(workshop, indexes.flat_map(|index| index.loaded.iter().flat_map(|loaded| &loaded.runs)));
+        discard(context, indexes.flat_map(|index| index.loaded.iter().flat_map(|loaded| &loaded.runs)));
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.versions()).clone();

@@ -15,7 +15,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 
 /// The parts of the store that flushes and merges use.
 #[derive(Clone, Debug)]
-pub struct Workshop {
+pub struct MaintenanceContext {
     /// The storage for new files.
     pub storage: Arc<dyn Storage>,
     /// The cache of new components.
@@ -30,7 +30,7 @@ pub struct Workshop {
     pub merges: Arc<RunningMerges>,
 }
 
-impl Workshop {
+impl MaintenanceContext {
     /// A writer for a new component.
     pub fn writer(&self) -> Result<ComponentWriter> {
         ComponentWriter::create(&self.storage, self.next_file_id.fetch_add(1, Ordering::Relaxed))
@@ -72,7 +72,7 @@ impl Partitions {
     /// next open removes. A crash after it leaves all new components and the new cut.
     pub fn flush(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         wait_visible: &dyn Fn(u64) -> Result<()>,
         low_water: &dyn Fn(&mut Manifest),
     ) -> Result<Option<FlushOutcome>> {
@@ -94,8 +94,8 @@ impl Partitions {
         // Nothing was written to the others.
         let touched = |partition: &usize| !generations[*partition].is_untouched();
         let partitions: Vec<usize> = (0..self.count).filter(touched).collect();
-        let written = parallel::map(workshop.threads_max, &partitions, |&partition| {
-            write_generation(workshop, &versions[partition], &generations[partition], &snapshots)
+        let written = parallel::map(context.threads_max, &partitions, |&partition| {
+            write_generation(context, &versions[partition], &generations[partition], &snapshots)
         });
         let mut metas: Vec<Vec<Option<ComponentMeta>>> = vec![Vec::new(); self.count];
         let mut failed = None;
@@ -110,31 +110,31 @@ impl Partitions {
         let all = || metas.iter().flatten().flatten();
         let opened = match failed {
             Some(error) => Err(error),
-            None => self.open_parts(workshop, &metas),
+            None => self.open_parts(context, &metas),
         };
-        let mut parts = opened.inspect_err(|_| discard(workshop, all()))?;
+        let mut parts = opened.inspect_err(|_| discard(context, all()))?;
         let sources: Vec<BTreeMap<u32, u64>> =
             generations.iter().zip(&*versions.0).map(|(new, version)| new.sources_after(&version.sources)).collect();
-        let installed = workshop.step(|manifest| {
+        let installed = context.step(|manifest| {
             let mut dropped = Vec::new();
             for partition in 0..self.count {
                 let state = self.state_mut(manifest, partition)?;
                 state.flushed_sequence = sequence.1;
                 state.sources.clone_from(&sources[partition]);
-                let places = self.add_components(state, &metas[partition]);
-                dropped.extend(places.into_iter().map(|place| (partition, place)));
+                let slots = self.add_components(state, &metas[partition]);
+                dropped.extend(slots.into_iter().map(|slot| (partition, slot)));
             }
             manifest.last_sequence = manifest.last_sequence.max(sequence.1);
             low_water(manifest);
             Ok(dropped)
         });
-        let installed = installed.inspect_err(|_| discard_uninstalled(workshop, all()));
+        let installed = installed.inspect_err(|_| discard_uninstalled(context, all()));
         if matches!(installed, Err(Error::Dropped)) {
             return Ok(None);
         }
-        for (partition, place) in installed? {
-            parts[partition][place] = None;
-            discard(workshop, &metas[partition][place]);
+        for (partition, slot) in installed? {
+            parts[partition][slot] = None;
+            discard(context, &metas[partition][slot]);
         }
         let flushed = generations.into_iter().zip(parts);
         let flushed: Vec<Flushed> = flushed.map(|(generation, parts)| Flushed { generation, parts }).collect();
@@ -143,7 +143,7 @@ impl Partitions {
         Ok(Some(FlushOutcome {
             bytes_written: all().map(|meta| meta.file_len).sum(),
             entries: of_first.map(|meta| meta.statistics.entries).sum(),
-            threads: parallel::threads_of(workshop.threads_max, partitions.len()),
+            threads: parallel::threads_of(context.threads_max, partitions.len()),
         }))
     }
 
@@ -177,16 +177,16 @@ impl Partitions {
         Ok(())
     }
 
-    /// Opens the new components of the indexes of all partitions at their places.
+    /// Opens the new components of the indexes of all partitions at their slots.
     pub(super) fn open_parts(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         metas: &[Vec<Option<ComponentMeta>>],
     ) -> Result<Vec<Vec<NewPart>>> {
         let versions = self.versions();
         let open_all = |(version, metas): (&Arc<Version>, &Vec<Option<ComponentMeta>>)| {
-            let open = |(place, meta): (usize, &Option<ComponentMeta>)| {
-                meta.as_ref().map(|meta| version.open_part(workshop, place, meta)).transpose()
+            let open = |(slot, meta): (usize, &Option<ComponentMeta>)| {
+                meta.as_ref().map(|meta| version.open_part(context, slot, meta)).transpose()
             };
             metas.iter().enumerate().map(open).collect()
         };
@@ -196,24 +196,24 @@ impl Partitions {
 
 /// Writes a component of each index of a partition. After an error, none is left.
 fn write_generation(
-    workshop: &Workshop,
+    context: &MaintenanceContext,
     version: &Version,
     generation: &Generation,
     snapshots: &[u64],
 ) -> Result<Vec<Option<ComponentMeta>>> {
     let sequence = generation.sequence()?;
-    let mut metas = Vec::with_capacity(generation.places());
-    for (place, index) in version.indexes.iter().enumerate().take(generation.places()) {
-        let Some(memory) = generation.memory(place).filter(|_| !index.is_dropped()) else {
+    let mut metas = Vec::with_capacity(generation.slots());
+    for (slot, index) in version.indexes.iter().enumerate().take(generation.slots()) {
+        let Some(memory) = generation.memory(slot).filter(|_| !index.is_dropped()) else {
             metas.push(None);
             continue;
         };
-        let plan = FlushPlan { snapshots: snapshots.to_vec(), is_oldest: version.is_oldest(place, 0), sequence };
-        let meta = workshop.writer().and_then(|writer| index.numbered.index.flush(memory, writer, &plan));
+        let plan = FlushPlan { snapshots: snapshots.to_vec(), is_oldest: version.is_oldest(slot, 0), sequence };
+        let meta = context.writer().and_then(|writer| index.numbered.index.flush(memory, writer, &plan));
         match meta {
             Ok(meta) => metas.push(Some(meta)),
             Err(error) => {
-                discard(workshop, metas.iter().flatten());
+                discard(context, metas.iter().flatten());
                 return Err(error);
             }
         }

@@ -15,7 +15,7 @@ const NOT_SEALED: u64 = u64::MAX;
 
 /// The memory components of all indexes of a partition between two cuts.
 pub struct Generation {
-    /// The indexes at its beginning, by their places; `None` for one that was dropped.
+    /// The indexes at its beginning, by their slots; `None` for one that was dropped.
     members: Vec<Option<Member>>,
     /// Changes up to this number are older.
     after: u64,
@@ -38,13 +38,13 @@ impl std::fmt::Debug for Generation {
 }
 
 impl Generation {
-    pub(super) fn new<'i>(places: impl Iterator<Item = Option<&'i NumberedIndex>>, after: u64) -> Result<Self> {
+    pub(super) fn new<'i>(slots: impl Iterator<Item = Option<&'i NumberedIndex>>, after: u64) -> Result<Self> {
         let member = |numbered: Option<&NumberedIndex>| {
             let Some(numbered) = numbered else { return Ok(None) };
             Ok(Some(Member { numbered: numbered.clone(), memory: numbered.index.new_memory()? }))
         };
         Ok(Self {
-            members: places.map(member).collect::<Result<_>>()?,
+            members: slots.map(member).collect::<Result<_>>()?,
             after,
             first_lsn: AtomicU64::new(u64::MAX),
             cut: AtomicU64::new(NOT_SEALED),
@@ -63,29 +63,29 @@ impl Generation {
         }
     }
 
-    /// The memory component of the index at a place; `None` if the index came later, or was
+    /// The memory component of the index at a slot; `None` if the index came later, or was
     /// dropped.
-    pub fn memory(&self, place: usize) -> Option<&dyn ErasedMemory> {
-        self.members.get(place)?.as_ref().map(|member| &*member.memory)
+    pub fn memory(&self, slot: usize) -> Option<&dyn ErasedMemory> {
+        self.members.get(slot)?.as_ref().map(|member| &*member.memory)
     }
 
     fn memories(&self) -> impl Iterator<Item = &Arc<dyn ErasedMemory>> {
         self.members.iter().flatten().map(|member| &member.memory)
     }
 
-    /// The memory component of the index at a place, which must exist.
-    pub fn memory_of<T: Any>(&self, place: usize) -> Result<&T> {
-        let memory = self.memory(place);
+    /// The memory component of the index at a slot, which must exist.
+    pub fn memory_of<T: Any>(&self, slot: usize) -> Result<&T> {
+        let memory = self.memory(slot);
         downcast_memory(memory.ok_or_else(|| Error::Invalid("a generation is older than an index".into()))?)
     }
 
-    /// Whether it has nothing of the index at a place.
-    pub fn is_empty_of(&self, place: usize) -> bool {
-        self.memory(place).is_none_or(|memory| memory.is_empty())
+    /// Whether it has nothing of the index at a slot.
+    pub fn is_empty_of(&self, slot: usize) -> bool {
+        self.memory(slot).is_none_or(|memory| memory.is_empty())
     }
 
-    /// Number of index places at its beginning.
-    pub fn places(&self) -> usize {
+    /// Number of index slots at its beginning.
+    pub fn slots(&self) -> usize {
         self.members.len()
     }
 

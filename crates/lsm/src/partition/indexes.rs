@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::install::{discard, discard_uninstalled};
-use super::{IndexVersion, NumberedIndex, Partitions, Presence, Versions, Workshop};
+use super::{IndexSlot, IndexVersion, MaintenanceContext, NumberedIndex, Partitions, Presence, Versions};
 use crate::disk::ComponentMeta;
 use crate::manifest::{IndexState, Loaded, Manifest};
 use crate::{Error, Result};
@@ -26,13 +26,13 @@ const EXCLUSIONS_MAX: u32 = 16;
 
 impl Partitions {
     /// Adds an index that takes all changes after `cut`, the last sequence number given out;
-    /// returns its place. The caller excludes writers and has sealed everything at the cut.
+    /// returns its slot. The caller excludes writers and has sealed everything at the cut.
     /// `change` makes further changes in the same manifest step.
     ///
     /// A crash leaves no index, or an empty one that is to be begun again ([`Self::resume_index`]).
     pub fn begin_index(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         numbered: NumberedIndex,
         cut: u64,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
@@ -46,7 +46,7 @@ impl Partitions {
         let mut next = (*self.versions()).clone();
         (0..self.count).for_each(|partition| add(&mut next, partition));
         let active = self.next_generations(&next, cut)?;
-        workshop.step(|manifest| {
+        context.step(|manifest| {
             change(manifest)?;
             for partition in 0..self.count {
                 let indexes = &mut self.state_mut(manifest, partition)?.indexes;
@@ -65,9 +65,9 @@ impl Partitions {
             add(&mut next, partition);
             next.change(partition, |version| version.generations[0] = active);
         }
-        let place = next[0].indexes.len() - 1;
+        let slot = next[0].indexes.len() - 1;
         self.versions.store(Arc::new(next));
-        Ok(place)
+        Ok(slot)
     }
 
     /// Continues with an index that was incomplete when the partitions were opened. In partitions
@@ -82,8 +82,8 @@ impl Partitions {
     /// - A crash leaves the index as it was, or emptied in the partitions without loaded runs.
     pub fn resume_index<G, E: From<Error>>(
         &self,
-        workshop: &Workshop,
-        place: usize,
+        context: &MaintenanceContext,
+        slot: usize,
         mut exclude: impl FnMut() -> std::result::Result<G, E>,
         begun: impl FnOnce(),
     ) -> std::result::Result<(), E> {
@@ -100,13 +100,13 @@ impl Partitions {
                 break (excluded, self.merging.iter().map(|merging| merging.lock()).collect());
             }
         };
-        if !self.version(0).indexes[place].is_building() {
+        if !self.version(0).indexes[slot].is_building() {
             return Ok(());
         }
-        let begun_anew = workshop.step(|manifest| {
+        let begun_anew = context.step(|manifest| {
             let mut begun_anew = Vec::new();
             for partition in 0..self.count {
-                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { continue };
+                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, slot) else { continue };
                 match &mut index.loaded {
                     Some(loaded) => loaded.overlaps = true,
                     None => {
@@ -117,15 +117,19 @@ impl Partitions {
             }
             Ok(begun_anew)
         })?;
-        self.empty_index(place, &begun_anew, Presence::Building);
+        self.empty_index(slot, &begun_anew, Presence::Building);
         begun();
         Ok(())
     }
 
     /// The progress of loading an index in a partition.
-    pub fn loaded(&self, workshop: &Workshop, partition: usize, place: usize) -> Result<Option<Loaded>> {
-        let mut manifest = (*workshop.manifest.current()).clone();
-        let index = self.listed_mut(self.state_mut(&mut manifest, partition)?, place);
+    pub fn loaded(
+        &self,
+        context: &MaintenanceContext,
+        IndexSlot { partition, slot }: IndexSlot,
+    ) -> Result<Option<Loaded>> {
+        let mut manifest = (*context.manifest.current()).clone();
+        let index = self.listed_mut(self.state_mut(&mut manifest, partition)?, slot);
         Ok(index.and_then(|index| index.loaded.take()))
     }
 
@@ -135,36 +139,36 @@ impl Partitions {
     /// removed.
     pub fn keep_loaded(
         &self,
-        workshop: &Workshop,
-        (partition, place): (usize, usize),
+        context: &MaintenanceContext,
+        IndexSlot { partition, slot }: IndexSlot,
         runs: &[ComponentMeta],
         next_key: Option<&[u8]>,
     ) -> Result<bool> {
-        let kept = workshop.step(|manifest| {
-            let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { return Ok(false) };
+        let kept = context.step(|manifest| {
+            let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, slot) else { return Ok(false) };
             let loaded = index.loaded.get_or_insert_default();
             loaded.runs.extend_from_slice(runs);
             loaded.next_key = next_key.map(<[u8]>::to_vec);
             Ok(true)
         });
-        if !kept.inspect_err(|_| discard_uninstalled(workshop, runs))? {
-            discard(workshop, runs);
+        if !kept.inspect_err(|_| discard_uninstalled(context, runs))? {
+            discard(context, runs);
             return Ok(false);
         }
         Ok(true)
     }
 
     /// Discards the loaded runs of an incomplete index, so that it is begun anew.
-    pub fn forget_loaded(&self, workshop: &Workshop, place: usize) -> Result<()> {
-        let runs = workshop.step(|manifest| self.take_runs(manifest, place))?;
-        discard(workshop, &runs);
+    pub fn forget_loaded(&self, context: &MaintenanceContext, slot: usize) -> Result<()> {
+        let runs = context.step(|manifest| self.take_runs(manifest, slot))?;
+        discard(context, &runs);
         Ok(())
     }
 
-    fn take_runs(&self, manifest: &mut Manifest, place: usize) -> Result<Vec<ComponentMeta>> {
+    fn take_runs(&self, manifest: &mut Manifest, slot: usize) -> Result<Vec<ComponentMeta>> {
         let mut runs = Vec::new();
         for partition in 0..self.count {
-            let index = self.listed_mut(self.state_mut(manifest, partition)?, place);
+            let index = self.listed_mut(self.state_mut(manifest, partition)?, slot);
             runs.extend(index.and_then(|index| index.loaded.take()).into_iter().flat_map(|loaded| loaded.runs));
         }
         Ok(runs)
@@ -175,20 +179,25 @@ impl Partitions {
     /// may repeat entries, they have to be merged first, see [`Self::finish_index`]. The files of
     /// runs are removed. If the step fails, or the index was dropped (returns false), the files of
     /// the components are removed.
-    pub fn complete_index(&self, workshop: &Workshop, place: usize, metas: &[Option<ComponentMeta>]) -> Result<bool> {
+    pub fn complete_index(
+        &self,
+        context: &MaintenanceContext,
+        slot: usize,
+        metas: &[Option<ComponentMeta>],
+    ) -> Result<bool> {
         if metas.len() != self.count {
             return Err(Error::Invalid(format!("{} components for {} partitions", metas.len(), self.count)));
         }
         let given = || metas.iter().flatten();
         let open = |(partition, meta): (usize, &Option<ComponentMeta>)| {
-            meta.as_ref().map(|meta| self.version(partition).open_part(workshop, place, meta)).transpose()
+            meta.as_ref().map(|meta| self.version(partition).open_part(context, slot, meta)).transpose()
         };
         let opened = metas.iter().enumerate().map(open).collect::<Result<Vec<_>>>();
-        let parts = opened.inspect_err(|_| discard(workshop, given()))?;
-        let installed = workshop.step(|manifest| {
+        let parts = opened.inspect_err(|_| discard(context, given()))?;
+        let installed = context.step(|manifest| {
             let (mut old, mut overlaps) = (Vec::new(), false);
             for (partition, meta) in metas.iter().enumerate() {
-                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else {
+                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, slot) else {
                     return Ok(None);
                 };
                 let loaded = index.loaded.take().unwrap_or_default();
@@ -199,26 +208,26 @@ impl Partitions {
                 index.components.extend(meta.clone());
             }
             for partition in 0..self.count {
-                let index = self.index_mut(self.state_mut(manifest, partition)?, place)?;
+                let index = self.index_mut(self.state_mut(manifest, partition)?, slot)?;
                 index.building = overlaps;
                 index.loaded = overlaps.then_some(Loaded::OVERLAPPING);
             }
             Ok(Some((old, overlaps)))
         });
-        let Some((old, overlaps)) = installed.inspect_err(|_| discard_uninstalled(workshop, given()))? else {
-            discard(workshop, given());
+        let Some((old, overlaps)) = installed.inspect_err(|_| discard_uninstalled(context, given()))? else {
+            discard(context, given());
             return Ok(false);
         };
-        discard(workshop, &old);
+        discard(context, &old);
         let _exchange = self.exchange.lock();
         let mut next = (*self.versions()).clone();
-        if next[0].indexes[place].is_dropped() {
+        if next[0].indexes[slot].is_dropped() {
             parts.iter().flatten().for_each(|part| part.file().set_obsolete());
             return Ok(false);
         }
         for (partition, part) in parts.into_iter().enumerate() {
             next.change(partition, |version| {
-                let index = &mut version.indexes[place];
+                let index = &mut version.indexes[slot];
                 index.components.extend(part);
                 index.presence = if overlaps { Presence::Loaded } else { Presence::Whole };
             });
@@ -229,10 +238,10 @@ impl Partitions {
 
     /// Makes an index visible to new snapshots after its components were merged. False if it was
     /// dropped.
-    pub fn finish_index(&self, workshop: &Workshop, place: usize) -> Result<bool> {
-        let is_there = workshop.step(|manifest| {
+    pub fn finish_index(&self, context: &MaintenanceContext, slot: usize) -> Result<bool> {
+        let is_there = context.step(|manifest| {
             for partition in 0..self.count {
-                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else {
+                let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, slot) else {
                     return Ok(false);
                 };
                 index.building = false;
@@ -242,11 +251,11 @@ impl Partitions {
         })?;
         let _exchange = self.exchange.lock();
         let mut next = (*self.versions()).clone();
-        if !is_there || next[0].indexes[place].is_dropped() {
+        if !is_there || next[0].indexes[slot].is_dropped() {
             return Ok(false);
         }
         for partition in 0..self.count {
-            next.change(partition, |version| version.indexes[place].presence = Presence::Whole);
+            next.change(partition, |version| version.indexes[slot].presence = Presence::Whole);
         }
         self.versions.store(Arc::new(next));
         Ok(true)
@@ -257,33 +266,33 @@ impl Partitions {
     /// flushed.
     pub fn drop_index(
         &self,
-        workshop: &Workshop,
-        place: usize,
+        context: &MaintenanceContext,
+        slot: usize,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
     ) -> Result<()> {
-        let id = self.version(0).indexes[place].numbered.id;
-        let runs = workshop.step(|manifest| {
+        let id = self.version(0).indexes[slot].numbered.id;
+        let runs = context.step(|manifest| {
             change(manifest)?;
-            let runs = self.take_runs(manifest, place)?;
+            let runs = self.take_runs(manifest, slot)?;
             for partition in 0..self.count {
                 self.state_mut(manifest, partition)?.indexes.retain(|index| index.id != id);
             }
             Ok(runs)
         })?;
-        discard(workshop, &runs);
-        self.empty_index(place, &(0..self.count).collect::<Vec<_>>(), Presence::Dropped);
+        discard(context, &runs);
+        self.empty_index(slot, &(0..self.count).collect::<Vec<_>>(), Presence::Dropped);
         Ok(())
     }
 
     /// Removes all disk components of an index in some partitions, which the manifest no longer
     /// names. The last readers remove their files (I6), and not under the lock.
-    fn empty_index(&self, place: usize, partitions: &[usize], presence: Presence) {
+    fn empty_index(&self, slot: usize, partitions: &[usize], presence: Presence) {
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.versions()).clone();
             let empty = |&partition: &usize| {
                 next.change(partition, |version| {
-                    let index = &mut version.indexes[place];
+                    let index = &mut version.indexes[slot];
                     index.presence = presence.clone();
                     std::mem::take(&mut index.components)
                 })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Generation, Partitions, Presence, Version, Versions, Workshop};
+use super::{Generation, IndexSlot, MaintenanceContext, Partitions, Presence, Version, Versions};
 use crate::disk::ComponentMeta;
 use crate::index::DiskPart;
 use crate::manifest::{IndexState, Manifest, PartitionState};
@@ -18,7 +18,7 @@ impl Partitions {
     /// be.
     pub fn install_loaded(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         metas: &[Vec<Option<ComponentMeta>>],
         sequence: u64,
         change: impl FnOnce(&mut Manifest) -> Result<()>,
@@ -26,10 +26,10 @@ impl Partitions {
     ) -> Result<()> {
         let mut metas = metas.to_vec();
         metas.iter_mut().flatten().flatten().for_each(|meta| meta.statistics.sequence = (sequence, sequence));
-        let parts = self.open_parts(workshop, &metas)?;
+        let parts = self.open_parts(context, &metas)?;
         // The active generations are empty; their successors begin after the loaded records.
         let active = self.next_generations(&self.versions(), sequence)?;
-        workshop.step(|manifest| {
+        context.step(|manifest| {
             change(manifest)?;
             for (partition, metas) in metas.iter().enumerate() {
                 let state = self.state_mut(manifest, partition)?;
@@ -60,28 +60,27 @@ impl Partitions {
     /// step fails, the new file is removed.
     pub fn replace_index(
         &self,
-        workshop: &Workshop,
-        partition: usize,
-        place: usize,
+        context: &MaintenanceContext,
+        IndexSlot { partition, slot }: IndexSlot,
         meta: &ComponentMeta,
     ) -> Result<()> {
         let _merging = self.merging[partition].lock();
         let new = [meta];
-        let opened = self.version(partition).open_part(workshop, place, meta);
-        let part = opened.inspect_err(|_| discard(workshop, new))?;
-        let installed = workshop.step(|manifest| {
-            let index = self.index_mut(self.state_mut(manifest, partition)?, place)?;
+        let opened = self.version(partition).open_part(context, slot, meta);
+        let part = opened.inspect_err(|_| discard(context, new))?;
+        let installed = context.step(|manifest| {
+            let index = self.index_mut(self.state_mut(manifest, partition)?, slot)?;
             index.components = vec![meta.clone()];
             index.building = false;
             Ok(index.loaded.take())
         });
-        let loaded = installed.inspect_err(|_| discard_uninstalled(workshop, new))?;
-        discard(workshop, loaded.iter().flat_map(|loaded| &loaded.runs));
+        let loaded = installed.inspect_err(|_| discard_uninstalled(context, new))?;
+        discard(context, loaded.iter().flat_map(|loaded| &loaded.runs));
         let old = {
             let _exchange = self.exchange.lock();
             let mut next = (*self.versions()).clone();
             let old = next.change(partition, |version| {
-                let index = &mut version.indexes[place];
+                let index = &mut version.indexes[slot];
                 index.presence = Presence::Whole;
                 std::mem::replace(&mut index.components, vec![part])
             });
@@ -93,27 +92,27 @@ impl Partitions {
         Ok(())
     }
 
-    /// Adds new components, each as the newest of its index. Returns the places of dropped indexes.
+    /// Adds new components, each as the newest of its index. Returns the slots of dropped indexes.
     pub(super) fn add_components(&self, state: &mut PartitionState, metas: &[Option<ComponentMeta>]) -> Vec<usize> {
         let mut dropped = Vec::new();
-        for (place, meta) in metas.iter().enumerate() {
+        for (slot, meta) in metas.iter().enumerate() {
             let Some(meta) = meta else { continue };
-            match self.listed_mut(state, place) {
+            match self.listed_mut(state, slot) {
                 Some(index) => index.components.insert(0, meta.clone()),
-                None => dropped.push(place),
+                None => dropped.push(slot),
             }
         }
         dropped
     }
 
-    /// The manifest's state of the index at a place, which it may list elsewhere.
-    pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Result<&'a mut IndexState> {
-        self.listed_mut(state, place).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
+    /// The manifest's state of the index at a slot, which it may list elsewhere.
+    pub(super) fn index_mut<'a>(&self, state: &'a mut PartitionState, slot: usize) -> Result<&'a mut IndexState> {
+        self.listed_mut(state, slot).ok_or_else(|| Error::Invalid("an index is not in the manifest".into()))
     }
 
     /// Like [`Self::index_mut`]; `None` for a dropped index.
-    pub(super) fn listed_mut<'a>(&self, state: &'a mut PartitionState, place: usize) -> Option<&'a mut IndexState> {
-        let id = self.versions.load()[0].indexes[place].numbered.id;
+    pub(super) fn listed_mut<'a>(&self, state: &'a mut PartitionState, slot: usize) -> Option<&'a mut IndexState> {
+        let id = self.versions.load()[0].indexes[slot].numbered.id;
         state.indexes.iter_mut().find(|index| index.id == id)
     }
 
@@ -130,30 +129,33 @@ impl Partitions {
 }
 
 impl Version {
-    /// Opens a component of the index at a place that was just written.
+    /// Opens a component of the index at a slot that was just written.
     pub(super) fn open_part(
         &self,
-        workshop: &Workshop,
-        place: usize,
+        context: &MaintenanceContext,
+        slot: usize,
         meta: &ComponentMeta,
     ) -> Result<Arc<dyn DiskPart>> {
-        self.indexes[place].numbered.index.open(workshop.file(meta)?)
+        self.indexes[slot].numbered.index.open(context.file(meta)?)
     }
 }
 
 /// Removes finished component files that will not be installed.
-pub(super) fn discard<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
+pub(super) fn discard<'m>(context: &MaintenanceContext, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
     for meta in metas {
         // A file that cannot be removed is a stray, which the next open removes.
-        let _ = workshop.storage.remove(&crate::disk::component_name(meta.file_id));
+        let _ = context.storage.remove(&crate::disk::component_name(meta.file_id));
     }
 }
 
 /// Removes the component files of a failed manifest step. After a failed rename or sync, it is
 /// unknown whether the step reached the disk. The manifest then takes no further step, and the
 /// files stay. The next open removes those that no manifest names.
-pub(super) fn discard_uninstalled<'m>(workshop: &Workshop, metas: impl IntoIterator<Item = &'m ComponentMeta>) {
-    if !workshop.manifest.has_failed() {
-        discard(workshop, metas);
+pub(super) fn discard_uninstalled<'m>(
+    context: &MaintenanceContext,
+    metas: impl IntoIterator<Item = &'m ComponentMeta>,
+) {
+    if !context.manifest.has_failed() {
+        discard(context, metas);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::install::{discard, discard_uninstalled};
-use super::{IndexVersion, Partitions, Version, Workshop};
+use super::{IndexSlot, IndexVersion, MaintenanceContext, Partitions, Version};
 use crate::disk::ComponentMeta;
 use crate::index::{Cancellation, DiskPart};
 use crate::policy::MergePolicy;
@@ -37,7 +37,7 @@ impl Partitions {
     /// `None` if the policy wants none, another merge is in progress or this was cancelled.
     pub fn merge(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         partition: usize,
         policy: &MergePolicy,
         bytes_max: u64,
@@ -52,18 +52,19 @@ impl Partitions {
         // wait for it.
         let Some(merging) = self.merging[partition].try_lock() else { return Ok(None) };
         let version = self.version(partition);
-        let wanted = version.indexes.iter().enumerate().filter_map(|(place, index)| {
+        let wanted = version.indexes.iter().enumerate().filter_map(|(slot, index)| {
             let parts = &index.components;
             let range = policy.choose(&sizes(parts))?;
             let count = merged_at_once(longest_pages(&parts[range.clone()]).rev(), bytes_max);
-            Some((place, range.end - count..range.end))
+            Some((slot, range.end - count..range.end))
         });
         // Of equal ones the first.
-        let Some((place, range)) = wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
+        let Some((slot, range)) = wanted.reduce(|one, other| if other.1.len() > one.1.len() { other } else { one })
         else {
             return Ok(None);
         };
-        self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
+        let at = IndexSlot { partition, slot };
+        self.merge_range(&merging, context, at, version, range, cancellation)
     }
 
     /// Merges in all partitions, one after the other, until there are few components; returns the
@@ -71,14 +72,14 @@ impl Partitions {
     /// several.
     pub fn merge_to_fewest(
         &self,
-        workshop: &Workshop,
+        context: &MaintenanceContext,
         bytes_max: u64,
         cancellation: &Cancellation,
         merged: &dyn Fn(&MergeOutcome),
     ) -> Result<usize> {
         let mut count = 0;
         for partition in 0..self.count {
-            while let Some(outcome) = self.merge(workshop, partition, &MergePolicy::FEWEST, bytes_max, cancellation)? {
+            while let Some(outcome) = self.merge(context, partition, &MergePolicy::FEWEST, bytes_max, cancellation)? {
                 merged(&outcome);
                 count += 1;
             }
@@ -92,20 +93,19 @@ impl Partitions {
     /// do or it was cancelled.
     pub fn merge_oldest(
         &self,
-        workshop: &Workshop,
-        partition: usize,
-        place: usize,
+        context: &MaintenanceContext,
+        at: IndexSlot,
         count: usize,
         bytes_max: u64,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        let merging = self.merging[partition].lock();
+        let merging = self.merging[at.partition].lock();
         let mut total: Option<MergeOutcome> = None;
         let mut left = count;
         loop {
             // Flushes add components in front of these meanwhile, and nothing else changes them.
-            let version = self.version(partition);
-            let parts = version.components(place);
+            let version = self.version(at.partition);
+            let parts = version.components(at.slot);
             let newer = parts.len().saturating_sub(left);
             left = parts.len() - newer;
             let step = match &parts[newer..] {
@@ -122,8 +122,7 @@ impl Partitions {
                 oldest => step_to_one(&longest_pages(oldest).collect::<Vec<_>>(), &sizes(oldest), bytes_max),
             };
             let range = newer + step.start..newer + step.end;
-            let version = (partition, version);
-            let Some(merged) = self.merge_range(&merging, workshop, version, place, range, cancellation)? else {
+            let Some(merged) = self.merge_range(&merging, context, at, version, range, cancellation)? else {
                 return Ok(None);
             };
             left -= merged.components - merged.components_left;
@@ -140,27 +139,27 @@ impl Partitions {
     fn merge_range(
         &self,
         _merging: &MutexGuard<'_, ()>,
-        workshop: &Workshop,
-        (partition, version): (usize, Arc<Version>),
-        place: usize,
+        context: &MaintenanceContext,
+        at: IndexSlot,
+        version: Arc<Version>,
         range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
-        let _running = workshop.merges.begin();
-        let is_oldest = version.is_oldest(place, range.end);
-        let IndexVersion { numbered, components: parts, .. } = version.indexes[place].clone();
+        let _running = context.merges.begin();
+        let is_oldest = version.is_oldest(at.slot, range.end);
+        let IndexVersion { numbered, components: parts, .. } = version.indexes[at.slot].clone();
         // It would keep memory components that are flushed meanwhile.
         drop(version);
         let chosen = &parts[range.clone()];
-        let writer = workshop.writer()?;
+        let writer = context.writer()?;
         let Some(meta) = numbered.index.merge(chosen, writer, is_oldest, cancellation)? else {
             return Ok(None);
         };
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
         if empty {
-            discard(workshop, [&meta]);
+            discard(context, [&meta]);
         }
-        if !self.exchange_components(workshop, partition, place, chosen, (!empty).then_some(&meta))? {
+        if !self.exchange_components(context, at, chosen, (!empty).then_some(&meta))? {
             // The index was dropped, and the merged component with it.
             return Ok(None);
         }
@@ -178,36 +177,35 @@ impl Partitions {
     /// file is removed if the step fails, or if the index or its dataset was dropped (returns false).
     fn exchange_components(
         &self,
-        workshop: &Workshop,
-        partition: usize,
-        place: usize,
+        context: &MaintenanceContext,
+        IndexSlot { partition, slot }: IndexSlot,
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
     ) -> Result<bool> {
-        let opened = meta.map(|meta| self.version(partition).open_part(workshop, place, meta)).transpose();
-        let part = opened.inspect_err(|_| discard(workshop, meta))?;
+        let opened = meta.map(|meta| self.version(partition).open_part(context, slot, meta)).transpose();
+        let part = opened.inspect_err(|_| discard(context, meta))?;
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
-        let installed = workshop.step(|manifest| {
-            let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { return Ok(false) };
+        let installed = context.step(|manifest| {
+            let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, slot) else { return Ok(false) };
             let stored = index.components.iter().map(|meta| meta.file_id);
             let range = place_of(stored, &ids)?;
             index.components.splice(range, meta.cloned());
             Ok(true)
         });
         let installed = if matches!(installed, Err(Error::Dropped)) { Ok(false) } else { installed };
-        if !installed.inspect_err(|_| discard_uninstalled(workshop, meta))? {
-            discard(workshop, meta);
+        if !installed.inspect_err(|_| discard_uninstalled(context, meta))? {
+            discard(context, meta);
             return Ok(false);
         }
         // From here on the new file belongs to the store in any case.
         let _exchange = self.exchange.lock();
         let mut next = (*self.versions()).clone();
-        if next[partition].indexes[place].is_dropped() {
+        if next[partition].indexes[slot].is_dropped() {
             part.iter().for_each(|part| part.file().set_obsolete());
             return Ok(false);
         }
         next.change(partition, |version| {
-            let components = &mut version.indexes[place].components;
+            let components = &mut version.indexes[slot].components;
             let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
             components.splice(range, part);
             Ok::<_, Error>(())

@@ -1,7 +1,7 @@
 //! The partitions of a dataset: their indexes, the components of these, and their common history.
 //!
 //! The user assigns records to partitions; here a partition is a number from 0 on. Each has its own
-//! memory and disk components, of the same indexes in the same places.
+//! memory and disk components, of the same indexes in the same slots.
 //!
 //! I1 Sealing is a cut by sequence number over all indexes of all partitions. Everything up to the
 //!    cut is in the sealed or older generations, everything after it in the new ones. All
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-pub use flush::{FlushOutcome, Workshop};
+pub use flush::{FlushOutcome, MaintenanceContext};
 pub use generation::Generation;
 pub use merge::{MergeOutcome, merged_at_once};
 pub use running::RunningMerges;
@@ -72,7 +72,7 @@ impl Versions {
 pub struct Version {
     /// Memory components, newest first; the first one takes writes.
     pub generations: Vec<Arc<Generation>>,
-    /// The indexes. Each keeps its place while the partition is open; new ones are added at the
+    /// The indexes. Each keeps its slot while the partition is open; new ones are added at the
     /// end.
     pub indexes: Vec<IndexVersion>,
     /// Changes up to this number are in disk components.
@@ -103,7 +103,7 @@ pub enum Presence {
     Building,
     /// All is there, some of it perhaps twice; searches do not use it yet.
     Loaded,
-    /// The index was dropped, and only its place is left.
+    /// The index was dropped, and only its slot is left.
     Dropped,
 }
 
@@ -133,14 +133,14 @@ impl IndexVersion {
 }
 
 impl Version {
-    /// The disk components of the index at a place, newest first.
-    pub fn components(&self, place: usize) -> &[Arc<dyn DiskPart>] {
-        &self.indexes[place].components
+    /// The disk components of the index at a slot, newest first.
+    pub fn components(&self, slot: usize) -> &[Arc<dyn DiskPart>] {
+        &self.indexes[slot].components
     }
 
-    /// The memory components of the index at a place, newest first.
-    pub fn memories<T: Any>(&self, place: usize) -> impl Iterator<Item = Result<&T>> {
-        self.generations.iter().filter_map(move |generation| generation.memory(place)).map(downcast_memory)
+    /// The memory components of the index at a slot, newest first.
+    pub fn memories<T: Any>(&self, slot: usize) -> impl Iterator<Item = Result<&T>> {
+        self.generations.iter().filter_map(move |generation| generation.memory(slot)).map(downcast_memory)
     }
 
     /// Whether the dataset was dropped, with all of its indexes.
@@ -148,10 +148,10 @@ impl Version {
         self.indexes.iter().all(IndexVersion::is_dropped)
     }
 
-    /// An error if components of the index at `place` are missing or could not be opened. Their
+    /// An error if components of the index at `slot` are missing or could not be opened. Their
     /// entries would be missing from every result, and entries that they hide would come back.
-    pub fn check_whole(&self, place: usize) -> Result<()> {
-        match &self.indexes[place].presence {
+    pub fn check_whole(&self, slot: usize) -> Result<()> {
+        match &self.indexes[slot].presence {
             Presence::Whole => Ok(()),
             Presence::Damaged(error) => Err(error.clone()),
             Presence::Building | Presence::Loaded => Err(Error::Invalid("the index is not built yet".into())),
@@ -160,10 +160,10 @@ impl Version {
         }
     }
 
-    /// Whether nothing of the index at `place` is older than its first `count` components, so that
+    /// Whether nothing of the index at `slot` is older than its first `count` components, so that
     /// their anti-matter hides nothing.
-    fn is_oldest(&self, place: usize, count: usize) -> bool {
-        let index = &self.indexes[place];
+    fn is_oldest(&self, slot: usize, count: usize) -> bool {
+        let index = &self.indexes[slot];
         count == index.components.len() && matches!(index.presence, Presence::Whole | Presence::Loaded)
     }
 
@@ -174,9 +174,18 @@ impl Version {
 
     /// A generation for changes after a number.
     fn next_generation(&self, after: u64) -> Result<Generation> {
-        let places = self.indexes.iter().map(|index| (!index.is_dropped()).then_some(&index.numbered));
-        Generation::new(places, after)
+        let slots = self.indexes.iter().map(|index| (!index.is_dropped()).then_some(&index.numbered));
+        Generation::new(slots, after)
     }
+}
+
+/// An index of one partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSlot {
+    /// Number of the partition.
+    pub partition: usize,
+    /// Slot of the index in it.
+    pub slot: usize,
 }
 
 /// An index with its number within the dataset.
@@ -203,7 +212,7 @@ pub struct Partitions {
     snapshots: SnapshotRegistry,
 }
 
-/// Receives a partition, the place of its index, and why a component cannot be opened.
+/// Receives a partition, the slot of its index, and why a component cannot be opened.
 pub type OnDamage<'a> = dyn FnMut(usize, usize, Error) -> Result<()> + 'a;
 
 impl Partitions {
@@ -230,7 +239,7 @@ impl Partitions {
                     state.id, state.flushed_sequence, states[0].flushed_sequence
                 )));
             }
-            let mut on_damage = |place, error| on_damage(number, place, error);
+            let mut on_damage = |slot, error| on_damage(number, slot, error);
             versions.push(Arc::new(open_version(storage, cache, state, indexes, &mut on_damage)?));
         }
         if versions.is_empty() {
@@ -268,7 +277,7 @@ impl Partitions {
     }
 
     /// The current indexes. They are the same in all partitions, except for their components.
-    pub fn places(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.versions.load()[0].indexes.len()
     }
 
@@ -373,7 +382,7 @@ fn open_version(
     on_damage: &mut dyn FnMut(usize, Error) -> Result<()>,
 ) -> Result<Version> {
     let mut versions = Vec::with_capacity(indexes.len());
-    for (place, numbered) in indexes.iter().enumerate() {
+    for (slot, numbered) in indexes.iter().enumerate() {
         let state = state.indexes.iter().find(|state| state.id == numbered.id);
         let parts = state.map_or(&[][..], |state| &state.components).iter();
         let opened = parts
@@ -383,7 +392,7 @@ fn open_version(
             Ok(parts) if state.is_some_and(|state| state.building) => (parts, Presence::Building),
             Ok(parts) => (parts, Presence::Whole),
             Err(error) if error.is_damage() => {
-                on_damage(place, error.clone())?;
+                on_damage(slot, error.clone())?;
                 (Vec::new(), Presence::Damaged(error))
             }
             Err(error) => return Err(error),

@@ -12,13 +12,13 @@ use super::{Generation, Partitions, Version, Versions};
 use crate::index::DiskPart;
 use terrane_storage::sync::Mutex;
 
-/// A new component of the index at a place; `None` if that index has none.
+/// A new component of the index at a slot; `None` if that index has none.
 pub(super) type NewPart = Option<Arc<dyn DiskPart>>;
 
 /// The components that a flush made of a partition's generation.
 pub(super) struct Flushed {
     pub generation: Arc<Generation>,
-    /// By the places of the indexes.
+    /// By the slots of the indexes.
     pub parts: Vec<NewPart>,
 }
 
@@ -93,7 +93,7 @@ impl SnapshotRegistry {
 }
 
 impl Version {
-    /// Adds new components as the newest of the indexes at their places.
+    /// Adds new components as the newest of the indexes at their slots.
     pub(super) fn add_newest(&mut self, parts: &[NewPart]) {
         for (index, part) in self.indexes.iter_mut().zip(parts) {
             index.components.splice(0..0, part.clone());
@@ -108,9 +108,9 @@ impl Versions {
         let mut next = self.clone();
         for (partition, Flushed { generation, parts }) in flushed.iter().enumerate() {
             let mut present = self[partition].generations.iter();
-            let place = present.position(|present| Arc::ptr_eq(present, generation))?;
+            let slot = present.position(|present| Arc::ptr_eq(present, generation))?;
             next.change(partition, |version| {
-                version.generations.remove(place);
+                version.generations.remove(slot);
                 version.add_newest(parts);
             });
         }

@@ -30,17 +30,17 @@ impl std::ops::Deref for PrimaryValue<'_> {
     }
 }
 
-/// The value of a key that a snapshot sees, in the B-tree at a place of the partition.
-pub fn get<'v>(version: &'v Version, place: usize, key: &[u8], snapshot: u64) -> Result<Option<PrimaryValue<'v>>> {
-    version.check_whole(place)?;
-    for memory in version.memories::<MemoryBTree>(place) {
+/// The value of a key that a snapshot sees, in the B-tree at a slot of the partition.
+pub fn get<'v>(version: &'v Version, slot: usize, key: &[u8], snapshot: u64) -> Result<Option<PrimaryValue<'v>>> {
+    version.check_whole(slot)?;
+    for memory in version.memories::<MemoryBTree>(slot) {
         let memory = memory?;
         if let Some(found) = memory.get(key, snapshot) {
             return Ok((found.kind == Kind::Put).then_some(PrimaryValue::Memory(found.value)));
         }
     }
     let hash = bloom::hash(key);
-    for part in version.components(place) {
+    for part in version.components(slot) {
         let component: &BTreeComponent = downcast_part(&**part)?;
         if let Some(found) = component.get_hashed(key, hash, snapshot)? {
             return Ok((!found.is_antimatter()).then_some(PrimaryValue::Disk(found)));
@@ -108,24 +108,24 @@ pub type EntryVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> +
 /// the current version. It therefore never keeps sealed memory from being freed.
 pub fn scan<'v>(
     version: &'v Version,
-    place: usize,
+    slot: usize,
     from: Bound<&'v [u8]>,
     snapshot: u64,
     visit: &mut EntryVisitor<'_>,
 ) -> Result<bool> {
-    version.check_whole(place)?;
+    version.check_whole(slot)?;
     let first = match from {
         Bound::Included(key) | Bound::Excluded(key) => key,
         Bound::Unbounded => &[],
     };
     let mut sources = Vec::new();
-    for memory in version.memories::<MemoryBTree>(place) {
+    for memory in version.memories::<MemoryBTree>(slot) {
         let memory = memory?;
         let mut range = memory.range(KeyRange { from, to: Bound::Unbounded }, snapshot);
         let next = range.next().map(|(key, version)| (key, version.kind, version.value));
         sources.push(Source::Memory { range, next });
     }
-    for part in version.components(place) {
+    for part in version.components(slot) {
         let cursor = BTreeCursor::seek(downcast::<BTreeComponent>(part)?, first)?;
         let mut source = Source::Disk { cursor, snapshot };
         match from {
@@ -162,13 +162,13 @@ pub fn scan<'v>(
 
 /// The approximate number of entries between two keys, the first included, in all components.
 /// Counts those in memory one by one up to `counted_max`, and assumes the same number for the rest.
-pub fn estimate(version: &Version, place: usize, range: KeyRange<'_>, counted_max: usize) -> Result<u64> {
-    version.check_whole(place)?;
+pub fn estimate(version: &Version, slot: usize, range: KeyRange<'_>, counted_max: usize) -> Result<u64> {
+    version.check_whole(slot)?;
     let mut count = 0;
-    for memory in version.memories::<MemoryBTree>(place) {
+    for memory in version.memories::<MemoryBTree>(slot) {
         count += memory?.range(range, u64::MAX).take(counted_max).count() as u64;
     }
-    for part in version.components(place) {
+    for part in version.components(slot) {
         let component: &BTreeComponent = downcast_part(&**part)?;
         let entries = component.file().meta().statistics.entries as f64;
         let below = |bound: Bound<&[u8]>, unbounded: f64| match bound {
@@ -181,8 +181,8 @@ pub fn estimate(version: &Version, place: usize, range: KeyRange<'_>, counted_ma
 }
 
 /// The smallest and the largest key of all components, including deleted ones.
-pub fn key_range(version: &Version, place: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    version.check_whole(place)?;
+pub fn key_range(version: &Version, slot: usize) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    version.check_whole(slot)?;
     let mut found: Option<(Vec<u8>, Vec<u8>)> = None;
     let mut extend = |first: &[u8], last: &[u8]| match &mut found {
         None => found = Some((first.to_vec(), last.to_vec())),
@@ -195,14 +195,14 @@ pub fn key_range(version: &Version, place: usize) -> Result<Option<(Vec<u8>, Vec
             }
         }
     };
-    for memory in version.memories::<MemoryBTree>(place) {
+    for memory in version.memories::<MemoryBTree>(slot) {
         let memory = memory?;
         let mut keys = memory.range(KeyRange::ALL, u64::MAX).map(|(key, _)| key);
         if let Some(first) = keys.next() {
             extend(first, keys.last().unwrap_or(first));
         }
     }
-    for part in version.components(place) {
+    for part in version.components(slot) {
         let component: &BTreeComponent = downcast_part(&**part)?;
         if let Some((first, last)) = component.key_range() {
             extend(first, last);

@@ -104,22 +104,22 @@ impl SpatialSource<'_> {
     }
 }
 
-/// The components of the spatial index at a place of partitions: those in memory, then those on
+/// The components of the spatial index at a slot of partitions: those in memory, then those on
 /// disk, and for each partition the newest first. Searches treat them as one index, since a key,
 /// and everything that hides it, is in one partition only.
-pub fn spatial_sources(versions: &[Arc<Version>], place: usize) -> Result<Vec<SpatialSource<'_>>> {
-    let count = versions.iter().map(|version| version.generations.len() + version.components(place).len()).sum();
+pub fn spatial_sources(versions: &[Arc<Version>], slot: usize) -> Result<Vec<SpatialSource<'_>>> {
+    let count = versions.iter().map(|version| version.generations.len() + version.components(slot).len()).sum();
     let mut sources = Vec::with_capacity(count);
     for version in versions {
-        version.check_whole(place)?;
-        for memory in version.memories::<MemoryRTree>(place) {
+        version.check_whole(slot)?;
+        for memory in version.memories::<MemoryRTree>(slot) {
             let memory = memory?;
             if !memory.is_empty() {
                 sources.push(SpatialSource::Memory(memory));
             }
         }
     }
-    for part in versions.iter().flat_map(|version| version.components(place)) {
+    for part in versions.iter().flat_map(|version| version.components(slot)) {
         sources.push(SpatialSource::Disk(DiskSource::of(&**part)?));
     }
     Ok(sources)
@@ -243,7 +243,7 @@ impl HoldsSource for SpatialSource<'_> {
 /// A component with a count of its own, for searches that outlive a call.
 #[derive(Clone, Debug)]
 pub enum OwnedSource {
-    /// The memory component at a place of a generation.
+    /// The memory component at a slot of a generation.
     Memory(Arc<Generation>, usize),
     /// A disk component.
     Disk(Arc<dyn DiskPart>),
@@ -252,18 +252,18 @@ pub enum OwnedSource {
 impl HoldsSource for OwnedSource {
     fn source(&self) -> Result<SpatialSource<'_>> {
         Ok(match self {
-            Self::Memory(generation, place) => SpatialSource::Memory(generation.memory_of(*place)?),
+            Self::Memory(generation, slot) => SpatialSource::Memory(generation.memory_of(*slot)?),
             Self::Disk(part) => SpatialSource::Disk(DiskSource::of(&**part)?),
         })
     }
 }
 
 /// Like [`spatial_sources`], with counts of their own.
-pub fn owned_spatial_sources(versions: &[Arc<Version>], place: usize) -> Vec<OwnedSource> {
+pub fn owned_spatial_sources(versions: &[Arc<Version>], slot: usize) -> Vec<OwnedSource> {
     let generations = versions.iter().flat_map(|version| &version.generations);
-    let memories = generations.filter(|generation| !generation.is_empty_of(place));
-    let disks = versions.iter().flat_map(|version| version.components(place)).cloned().map(OwnedSource::Disk);
-    memories.map(|generation| OwnedSource::Memory(generation.clone(), place)).chain(disks).collect()
+    let memories = generations.filter(|generation| !generation.is_empty_of(slot));
+    let disks = versions.iter().flat_map(|version| version.components(slot)).cloned().map(OwnedSource::Disk);
+    memories.map(|generation| OwnedSource::Memory(generation.clone(), slot)).chain(disks).collect()
 }
 
 /// A search over all components, in steps: a page of a disk component, or a whole memory component,

@@ -29,7 +29,7 @@ pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<()> + 
 pub(super) struct IndexReader<'s> {
     pub snapshot: &'s Snapshot,
     /// Slot of the index.
-    pub place: usize,
+    pub slot: usize,
     pub index: Arc<DatasetIndex>,
     /// Memory in bytes for hidden keys, and the same again for compared entries.
     pub budget: usize,
@@ -40,9 +40,9 @@ pub(super) struct IndexReader<'s> {
 }
 
 impl<'s> IndexReader<'s> {
-    pub fn new(snapshot: &'s Snapshot, place: usize, index: Arc<DatasetIndex>) -> Self {
-        let budget = snapshot.engine.shares.work / 4;
-        Self { snapshot, place, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
+    pub fn new(snapshot: &'s Snapshot, slot: usize, index: Arc<DatasetIndex>) -> Self {
+        let budget = snapshot.core.environment().shares.work / 4;
+        Self { snapshot, slot, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
     }
 
     /// Visits the entries whose hashes lie in a range and satisfy `wanted`, in no order.
@@ -55,7 +55,7 @@ impl<'s> IndexReader<'s> {
         };
         let bounds = range.bounds();
         self.passes.set(self.passes.get() + 1);
-        self.snapshot.visit_btree(self.place, &mut |entry, _| {
+        self.snapshot.visit_btree(self.slot, &mut |entry, _| {
             let (_, key) = split_attributes(entry, values)?;
             let hash = key_hash(key);
             if bounds.contains(&hash) && wanted(hash) {
@@ -69,7 +69,7 @@ impl<'s> IndexReader<'s> {
         let mut ranges = vec![range.bounds()];
         while let Some(range) = ranges.pop() {
             let versions = self.snapshot.versions_full();
-            let sources = owned_spatial_sources(&versions, self.place);
+            let sources = owned_spatial_sources(&versions, self.slot);
             drop(versions);
             let concerns = |hash| range.contains(&hash) && wanted(hash);
             match self.hidden(&sources, &concerns)? {

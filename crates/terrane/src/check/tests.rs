@@ -25,8 +25,8 @@ fn put_numbers(dataset: &Dataset, numbers: impl Iterator<Item = i64>) {
 }
 
 fn reader_of(snapshot: &Snapshot) -> IndexReader<'_> {
-    let place = SPATIAL as usize;
-    IndexReader::new(snapshot, place, snapshot.indexes.get(place).unwrap().clone())
+    let slot = SPATIAL as usize;
+    IndexReader::new(snapshot, slot, snapshot.indexes.get(slot).unwrap().clone())
 }
 
 /// The contents of the index, as the reader sees them.

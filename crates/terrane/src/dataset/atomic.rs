@@ -8,17 +8,23 @@ use terrane_space::Rect;
 
 use super::Dataset;
 use super::batch::{BatchOutcome, OnConflict, RefusedRow};
-use super::write::{Change, OPERATION_BYTES, Origin};
+use super::write::{Change, OPERATION_BYTES};
 use crate::batch::BatchRecords;
-use crate::engine::SEVERAL;
+use crate::engine::{Entry, Origin, RoutedKey};
 use crate::key::{EncodedKey, Key, check_length};
 use crate::record::Record;
 use crate::secondary::{PRIMARY, copies_bytes};
 use crate::words::counted;
 use crate::{Error, Result};
 
-/// The stored form of a record, and the box under which the spatial index holds it.
-type StoredPut = (Vec<u8>, Option<Rect>);
+/// A record that is put.
+#[derive(Debug)]
+struct StoredPut {
+    /// Its stored form.
+    value: Vec<u8>,
+    /// Its box in the spatial index.
+    rect: Option<Rect>,
+}
 
 /// The planned change of a key.
 #[derive(Debug)]
@@ -113,8 +119,8 @@ impl AtomicBatch<'_> {
         let decoded = Key::decode(self.dataset.schema().key.key_type, &key)?;
         let key = decoded.to_encoded()?;
         match on_conflict {
-            OnConflict::Replace if rows.has_keys() => self.plan(key, Some((value, rect)), false),
-            _ => self.plan_insert(key, (value, rect))?,
+            OnConflict::Replace if rows.has_keys() => self.plan(key, Some(StoredPut { value, rect }), false),
+            _ => self.plan_insert(key, StoredPut { value, rect })?,
         }
         Ok(decoded)
     }
@@ -123,7 +129,7 @@ impl AtomicBatch<'_> {
         let key = self.dataset.encode_key(&record.key)?;
         let mut value = Vec::with_capacity(128);
         let geometry = record.encode(&self.dataset.handle.history.load(), &mut value)?;
-        Ok((key, (value, geometry.rect())))
+        Ok((key, StoredPut { value, rect: geometry.rect() }))
     }
 
     fn plan(&mut self, key: EncodedKey, put: Option<StoredPut>, is_new: bool) {
@@ -169,43 +175,37 @@ impl AtomicBatch<'_> {
         let _gate = dataset.handle.enter()?;
         dataset.check_not_widened_since(self.widenings)?;
         // All locks in ascending order, before anything is read.
-        let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
+        let routed: Vec<RoutedKey<'_>> = self.changes.keys().map(|key| dataset.handle.route(key)).collect();
+        let _locks = dataset.engine.core.locks().lock_all(routed.iter().map(|key| key.lock_hash).collect());
         // Encoded keys sort like the keys, so this is the largest key.
         if let Some((key, _)) = self.changes.iter().rfind(|(_, planned)| planned.put.is_some()) {
             dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
         }
         // Before its log entry takes memory, and with its locks held: an admitted writer waits for
         // nobody.
-        let admitted = dataset.engine.admit_write(self.memory_needed())?;
-        let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
-        let partition = match partitions.next() {
-            None => return Ok(()),
-            Some(first) if partitions.all(|partition| partition == first) => first,
-            Some(_) => SEVERAL,
-        };
-        let mut entry = dataset.begin_entry(Origin::default(), partition);
-        let (mut changed, mut beyond) = (false, 0);
-        let available = dataset.engine.shares.components;
-        for (number, (key, planned)) in self.changes.iter().enumerate() {
+        let admitted = dataset.engine.maintenance.admit_write(self.memory_needed())?;
+        let mut entry = Entry::new(&dataset.handle, Origin::default());
+        let mut beyond = 0;
+        let available = dataset.engine.environment().shares.components;
+        for (number, (key, planned)) in routed.iter().zip(self.changes.values()).enumerate() {
             let added = match &planned.put {
-                Some((value, rect)) if planned.is_new => {
+                Some(StoredPut { value, rect }) if planned.is_new => {
                     dataset.add_change(key, Change::Insert(value), *rect, &mut entry)?
                 }
-                Some((value, rect)) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
+                Some(StoredPut { value, rect }) => dataset.add_change(key, Change::Upsert(value), *rect, &mut entry)?,
                 None if planned.is_new => dataset.check_new(key).map(|()| None)?,
                 None => dataset.add_change(key, Change::Delete, None, &mut entry)?,
             };
-            changed |= added.is_some();
             beyond += added.unwrap_or(0);
             if entry.len() + beyond > available {
                 return Err(self.too_large(entry.len() + beyond, number + 1, available));
             }
         }
-        if !changed {
+        if entry.is_empty() {
             return Ok(());
         }
-        let committed = dataset.engine.commit(&dataset.handle, &mut entry, admitted)?;
-        dataset.engine.acknowledge(committed)
+        let committed = dataset.engine.commit(&dataset.handle, entry, admitted)?;
+        dataset.engine.core.acknowledge(committed)
     }
 
     /// Upper bound of the memory in bytes that the batch takes in memory components. It assumes
@@ -216,7 +216,7 @@ impl AtomicBatch<'_> {
         let operations = 1 + 2 * indexes.secondaries().count();
         let copies = |key: &[u8], rect: &Option<Rect>| rect.map_or(0, |rect| 2 * copies_bytes(&indexes, key, &rect));
         let bytes = |(key, planned): (&EncodedKey, &Planned)| {
-            key.len() + planned.put.as_ref().map_or(0, |(value, rect)| value.len() + copies(key, rect))
+            key.len() + planned.put.as_ref().map_or(0, |put| put.value.len() + copies(key, &put.rect))
         };
         self.changes.iter().map(|change| bytes(change) + operations * OPERATION_BYTES).sum()
     }
@@ -237,15 +237,15 @@ impl AtomicBatch<'_> {
 
 impl Dataset {
     /// Refuses a key under which a record is stored. The key's lock must be held.
-    fn check_new(&self, key: &[u8]) -> Result<()> {
-        let version = self.handle.partitions.version(self.handle.partition_of(key));
-        let stored = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
+    fn check_new(&self, key: &RoutedKey<'_>) -> Result<()> {
+        let version = self.handle.partitions.version(key.partition);
+        let stored = search::get(&version, PRIMARY as usize, key.key, u64::MAX)?;
         // If the sync of a change failed while this writer waited for the key, the change must not
         // show in an answer.
         self.engine.check_writable()?;
         match stored {
             None => Ok(()),
-            Some(_) => Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? }),
+            Some(_) => Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key.key)? }),
         }
     }
 }

@@ -6,8 +6,9 @@ use terrane_space::Rect;
 
 use super::Dataset;
 use super::pipeline::Pipeline;
-use super::write::{Change, Origin};
+use super::write::Change;
 use crate::batch::BatchRecords;
+use crate::engine::Origin;
 use crate::key::{Key, check_length};
 use crate::secondary::PRIMARY;
 use crate::{Error, Result};
@@ -154,10 +155,11 @@ impl Dataset {
         pipeline: &mut Pipeline<'_>,
     ) -> Result<Key> {
         check_length(key)?;
-        pipeline.lock(self.lock_hash(key))?;
+        let routed = self.handle.route(key);
+        pipeline.lock(routed.lock_hash)?;
         let decoded = Key::decode(self.schema().key.key_type, key)?;
         self.handle.row_numbers.note(&decoded);
-        if let Some(committed) = self.change(key, change, rect, origin)? {
+        if let Some(committed) = self.change(&routed, change, rect, origin)? {
             pipeline.note(committed);
         }
         Ok(decoded)

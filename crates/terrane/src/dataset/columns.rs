@@ -15,7 +15,7 @@ impl Dataset {
     /// # Errors
     /// The name is taken; storage.
     pub fn add_column(&self, column: Column) -> Result<()> {
-        self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
+        self.engine.catalog.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
     }
 
     /// Renames a column: the key, a geometry column, or an attribute. Its indexes remain, under the
@@ -24,7 +24,7 @@ impl Dataset {
     /// # Errors
     /// The column does not exist; the name is empty, too long, or taken; storage.
     pub fn rename_column(&self, from: &str, to: &str) -> Result<()> {
-        self.engine.change_columns(&self.handle, |history, indexes| {
+        self.engine.catalog.change_columns(&self.handle, |history, indexes| {
             // No data was refused, so this is an error of usage.
             let renamed = history.rename(from, to).map_err(|error| Error::usage(error.to_string()))?;
             Ok((renamed, indexes.renamed(from, to)))
@@ -43,7 +43,7 @@ impl Dataset {
     /// The column does not exist, or is the key or the geometry; an index is on it, which the error
     /// names and which has to be dropped first; storage.
     pub fn drop_column(&self, name: &str) -> Result<()> {
-        self.engine.change_columns(&self.handle, |history, indexes| {
+        self.engine.catalog.change_columns(&self.handle, |history, indexes| {
             let history = history.without_column(name)?;
             let held: Vec<String> = indexes.on(name).map(|index| format!("{index:?}")).collect();
             if held.is_empty() {

@@ -7,11 +7,11 @@ use terrane_lsm::search;
 
 use super::Dataset;
 use super::pipeline::Pipeline;
-use super::write::{Change, Origin};
+use super::write::Change;
 use crate::batch::BatchKeys;
 use crate::condition::Condition;
+use crate::engine::{Origin, RoutedKey};
 use crate::query::{Filter, Filters, Query, Rows};
-
 use crate::record::RecordView;
 use crate::schema::SchemaHistory;
 use crate::secondary::PRIMARY;
@@ -116,9 +116,10 @@ impl<'d> Deletion<'d> {
         for row in 0..batch.num_rows() {
             key.clear();
             keys.encode_row(row, &mut key)?;
-            pipeline.lock(self.dataset.lock_hash(&key))?;
-            if self.still_matches(&key).map_err(|error| self.dataset.handle.name_record(&history, error, &key))?
-                && let Some(committed) = self.dataset.change(&key, Change::Delete, None, Origin::default())?
+            let routed = self.dataset.handle.route(&key);
+            pipeline.lock(routed.lock_hash)?;
+            if self.still_matches(&routed).map_err(|error| self.dataset.handle.name_record(&history, error, &key))?
+                && let Some(committed) = self.dataset.change(&routed, Change::Delete, None, Origin::default())?
             {
                 pipeline.note(committed);
                 pipeline.acknowledge_many()?;
@@ -128,10 +129,10 @@ impl<'d> Deletion<'d> {
     }
 
     /// Whether the newest record of a key meets the conditions. The key's lock must be held.
-    fn still_matches(&mut self, key: &[u8]) -> Result<bool> {
+    fn still_matches(&mut self, key: &RoutedKey<'_>) -> Result<bool> {
         let handle = &self.dataset.handle;
-        let version = handle.partitions.version(handle.partition_of(key));
-        let Some(stored) = search::get(&version, PRIMARY as usize, key, u64::MAX)? else { return Ok(false) };
+        let version = handle.partitions.version(key.partition);
+        let Some(stored) = search::get(&version, PRIMARY as usize, key.key, u64::MAX)? else { return Ok(false) };
         // A schema is installed before its first record. So it must be read after the records.
         let history = self.dataset.handle.history.load();
         let schema = history.newest();
@@ -145,7 +146,7 @@ impl<'d> Deletion<'d> {
             self.filters = Filters::new(self.query, schema)?;
             self.version = schema.version;
         }
-        self.filters.matches_record(key, &RecordView::parse(&stored, &history).map_err(Error::from)?)
+        self.filters.matches_record(key.key, &RecordView::parse(&stored, &history).map_err(Error::from)?)
     }
 }
 

@@ -110,7 +110,7 @@ fn a_deletion_stops_if_a_column_is_renamed() {
 fn all_locks_are_released() {
     let (_store, dataset) = dataset();
     put(&dataset, 1, 1.0, Value::Int(5));
-    let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(1)).unwrap());
+    let hash = dataset.handle.lock_hash(&dataset.encode_key(&Key::Int(1)).unwrap());
     assert_eq!(dataset.delete_where(&Condition::on("size").equals(5), &[]).unwrap(), 1);
-    assert!(dataset.engine.locks.try_lock(hash).is_some());
+    assert!(dataset.engine.core.locks().try_lock(hash).is_some());
 }

@@ -5,6 +5,7 @@ mod batch;
 mod columns;
 mod delete;
 mod import;
+mod indexes;
 mod pipeline;
 mod widen;
 mod write;
@@ -15,7 +16,6 @@ pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportMode, ImportReport, Importer};
 use terrane_lsm::policy::MergePolicy;
-pub(crate) use write::Origin;
 
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine};
@@ -59,7 +59,7 @@ impl Dataset {
 
     /// The current state of the dataset, for any number of queries.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.engine.clone(), &self.handle)
+        Snapshot::new(self.engine.core.clone(), &self.handle)
     }
 
     /// Runs a query on the current state, at the query's isolation level ([`Query::isolation`]).
@@ -86,7 +86,7 @@ impl Dataset {
 
     /// The merge policy of its components: its own, or that of the store's options.
     pub fn merge_policy(&self) -> MergePolicy {
-        self.handle.merge_policy(&self.engine.options)
+        self.handle.merge_policy(&self.engine.environment().options)
     }
 
     /// Sets a merge policy for this session and later ones. `None` restores the policy of the
@@ -95,7 +95,7 @@ impl Dataset {
     /// # Errors
     /// An invalid policy; storage.
     pub fn set_merge_policy(&self, policy: Option<MergePolicy>) -> Result<()> {
-        self.engine.set_merge_policy(&self.handle, policy)
+        self.engine.catalog.set_merge_policy(&self.handle, policy)
     }
 
     /// Merges the current components of every index into one. Records written meanwhile go to other
@@ -105,7 +105,7 @@ impl Dataset {
     /// Storage; damage in a component.
     pub fn compact(&self) -> Result<()> {
         self.handle.check_present()?;
-        self.engine.compact(&self.handle)
+        self.engine.maintenance.compact(&self.handle)
     }
 
     /// Writes the memory components to disk components.
@@ -115,9 +115,8 @@ impl Dataset {
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.handle.check_present()?;
-        self.engine.seal(&self.handle)?;
-        while self.engine.flush_oldest(&self.handle)? {}
-        self.engine.after_flush();
-        self.engine.tell_failed_aftermath()
+        self.engine.maintenance.flush(&self.handle)?;
+        self.engine.maintenance.after_flush();
+        self.engine.report_background_failure()
     }
 }

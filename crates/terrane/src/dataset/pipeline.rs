@@ -30,7 +30,7 @@ struct Commits {
 
 impl<'e> Pipeline<'e> {
     pub fn new(engine: &'e Engine) -> Self {
-        Self { engine, frame: Frame::new(&engine.locks), commits: Commits::default() }
+        Self { engine, frame: Frame::new(engine.core.locks()), commits: Commits::default() }
     }
 
     /// Takes the lock of a key's hash, unless it is already held.
@@ -60,7 +60,7 @@ impl<'e> Pipeline<'e> {
     /// Like [`Self::acknowledge`], but only if the commits take a quarter of the working memory in
     /// the log.
     pub fn acknowledge_many(&mut self) -> Result<()> {
-        match self.commits.bytes() > self.engine.shares.work as u64 / 4 {
+        match self.commits.bytes() > self.engine.environment().shares.work as u64 / 4 {
             true => self.acknowledge(),
             false => Ok(()),
         }
@@ -82,7 +82,7 @@ impl Commits {
     fn acknowledge(&mut self, engine: &Engine) -> Result<()> {
         if let Some(committed) = self.last.take() {
             self.begun_at = Some(committed.end_lsn);
-            engine.acknowledge(committed)?;
+            engine.core.acknowledge(committed)?;
             self.durable = self.count;
         }
         Ok(())

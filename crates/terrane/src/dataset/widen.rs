@@ -18,7 +18,7 @@ impl Dataset {
     pub fn widen_column(&self, name: &str) -> Result<()> {
         // Held until the change is made, so that no integer is added in between.
         let mut gate = None;
-        let changed = self.engine.change_schema(&self.handle, |history| {
+        let changed = self.engine.catalog.change_schema(&self.handle, |history| {
             let widened = history.widen(name)?;
             gate = Some(self.handle.exclude()?);
             self.check_exact_as_float(name)?;

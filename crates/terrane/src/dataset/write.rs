@@ -1,11 +1,11 @@
 //! Writing single records.
 
-use terrane_lsm::operation::{EntryHeader, EntryKind, Operation, encode_header, encode_operation};
+use terrane_lsm::operation::Operation;
 use terrane_lsm::search;
 use terrane_space::Rect;
 
 use super::Dataset;
-use crate::engine::Committed;
+use crate::engine::{Committed, Entry, Origin, RoutedKey};
 use crate::key::{EncodedKey, Key};
 use crate::record::{Record, stored_rect};
 use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
@@ -23,14 +23,6 @@ pub(super) enum Change<'a> {
     /// Replaces the stored record.
     Upsert(&'a [u8]),
     Delete,
-}
-
-/// Where a write comes from: a feed, with its source's position; or no feed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Origin {
-    /// The feed's number; 0 for none.
-    pub feed: u32,
-    pub position: u64,
 }
 
 impl Dataset {
@@ -60,10 +52,11 @@ impl Dataset {
         let _gate = self.handle.enter()?;
         let geometry = record.encode(&self.handle.history.load(), &mut value)?;
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
-        let _lock = self.engine.locks.lock(self.lock_hash(&key));
+        let key = self.handle.route(&key);
+        let _lock = self.engine.core.locks().lock(key.lock_hash);
         self.handle.row_numbers.note(&record.key);
         let committed = self.change(&key, change, geometry.rect(), Origin::default())?;
-        committed.map_or(Ok(()), |committed| self.engine.acknowledge(committed))
+        committed.map_or(Ok(()), |committed| self.engine.core.acknowledge(committed))
     }
 
     /// Removes the record of a key; false if there is none.
@@ -74,9 +67,10 @@ impl Dataset {
         self.engine.check_writable()?;
         let key = self.encode_key(key)?;
         let _gate = self.handle.enter()?;
-        let _lock = self.engine.locks.lock(self.lock_hash(&key));
+        let key = self.handle.route(&key);
+        let _lock = self.engine.core.locks().lock(key.lock_hash);
         match self.change(&key, Change::Delete, None, Origin::default())? {
-            Some(committed) => self.engine.acknowledge(committed).map(|()| true),
+            Some(committed) => self.engine.core.acknowledge(committed).map(|()| true),
             None => Ok(false),
         }
     }
@@ -92,45 +86,25 @@ impl Dataset {
         Ok(key.to_encoded()?)
     }
 
-    pub(super) fn lock_hash(&self, key: &[u8]) -> u64 {
-        self.handle.lock_hash(key)
-    }
-
     /// Commits one change of a key; `None` if there is nothing to do. The key's lock must be held.
     pub(super) fn change(
         &self,
-        key: &[u8],
+        key: &RoutedKey<'_>,
         change: Change<'_>,
         rect: Option<Rect>,
         origin: Origin,
     ) -> Result<Option<Committed>> {
-        let mut entry = self.begin_entry(origin, self.handle.partition_of(key) as u32);
+        let mut entry = Entry::new(&self.handle, origin);
         let Some(beyond) = self.add_change(key, change, rect, &mut entry)? else { return Ok(None) };
-        let admitted = self.engine.admit_write(entry.len() + beyond)?;
-        self.engine.commit(&self.handle, &mut entry, admitted).map(Some)
+        let admitted = self.engine.maintenance.admit_write(entry.len() + beyond)?;
+        self.engine.commit(&self.handle, entry, admitted).map(Some)
     }
 
     /// Commits that a source has been read up to a position, without a record.
     pub(crate) fn pass(&self, origin: Origin) -> Result<Committed> {
-        // Any partition will do, because all of them are flushed together.
-        let mut entry = self.begin_entry(origin, 0);
-        let admitted = self.engine.admit_write(entry.len())?;
-        self.engine.commit(&self.handle, &mut entry, admitted)
-    }
-
-    pub(super) fn begin_entry(&self, origin: Origin, partition: u32) -> Vec<u8> {
-        let mut entry = Vec::with_capacity(512);
-        let header = EntryHeader {
-            sequence: 0,
-            transaction: 0,
-            source_offset: origin.position,
-            dataset: self.handle.id,
-            partition,
-            source: origin.feed,
-            kind: EntryKind::COMMIT,
-        };
-        encode_header(&header, &mut entry);
-        entry
+        let entry = Entry::new(&self.handle, origin);
+        let admitted = self.engine.maintenance.admit_write(entry.len())?;
+        self.engine.commit(&self.handle, entry, admitted)
     }
 
     /// Reads the stored record of a key and appends the operations of all indexes to a log entry.
@@ -138,21 +112,21 @@ impl Dataset {
     /// entry; `None` if there is nothing to change.
     pub(super) fn add_change(
         &self,
-        key: &[u8],
+        key: &RoutedKey<'_>,
         change: Change<'_>,
         rect: Option<Rect>,
-        entry: &mut Vec<u8>,
+        entry: &mut Entry,
     ) -> Result<Option<usize>> {
-        let version = self.handle.partitions.version(self.handle.partition_of(key));
+        let version = self.handle.partitions.version(key.partition);
         // Under the key's lock, the newest version is the one to change, whether it is visible or
         // not.
-        let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
+        let old = search::get(&version, PRIMARY as usize, key.key, u64::MAX)?;
         let old_rect = match (&old, change) {
             // If the sync of a change failed while this writer waited for the key, the change must
             // not show in an answer.
             (Some(_), Change::Insert(_)) => {
                 self.engine.check_writable()?;
-                return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? });
+                return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key.key)? });
             }
             (None, Change::Delete) => return self.engine.check_writable().map(|()| None),
             (Some(stored), _) => self.stored_rect(stored)?,
@@ -162,13 +136,14 @@ impl Dataset {
             Change::Insert(value) | Change::Upsert(value) => Some(value),
             Change::Delete => None,
         };
-        let value = new.unwrap_or(&[]);
-        encode_operation(&Operation { index: PRIMARY, delete: new.is_none(), key, value }, entry);
+        entry.begin_change(key, new);
         let old = Side { stored: old.as_deref(), rect: old_rect };
         let (indexes, history) = (self.handle.indexes.load(), self.handle.history.load());
-        let operations = 1 + add_operations(&indexes, &history, key, old, Side { stored: new, rect }, entry)?;
+        let new = Side { stored: new, rect };
+        let mut append = |operation: &Operation<'_>| entry.push(operation);
+        let operations = 1 + add_operations(&indexes, &history, key.key, old, new, &mut append)?;
         let moved = old.rect.iter().chain(&rect).filter(|_| old.rect != rect);
-        let copies: usize = moved.map(|rect| copies_bytes(&indexes, key, rect)).sum();
+        let copies: usize = moved.map(|rect| copies_bytes(&indexes, key.key, rect)).sum();
         Ok(Some(operations * OPERATION_BYTES + copies))
     }
 

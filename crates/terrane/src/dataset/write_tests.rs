@@ -23,7 +23,7 @@ fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
 }
 
 fn hash_of(dataset: &Dataset, key: i64) -> u64 {
-    dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap())
+    dataset.handle.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap())
 }
 
 /// A thread's write to a dataset, and its outcome.
@@ -43,7 +43,7 @@ fn a_delete_is_durable_before_its_lock_is_released() {
     let gate = Arc::new(Gate::default());
     let (_store, dataset) = dataset(&gate);
     (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
-    let locks = &dataset.engine.locks;
+    let locks = &dataset.engine.core.locks();
     let [first, second] = [1, 2].map(|key| hash_of(&dataset, key));
     let held = locks.lock(second);
     gate.close();
@@ -82,7 +82,7 @@ fn a_waiting_writer_has_made_its_earlier_changes_durable_and_visible_and_release
     {
         let (_store, dataset) = dataset(&Arc::default());
         (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
-        let (locks, log) = (&dataset.engine.locks, dataset.engine.log.as_ref().unwrap());
+        let (locks, log) = (&dataset.engine.core.locks(), dataset.engine.core.log().unwrap());
         let [first, second] = [first, second].map(|key| hash_of(&dataset, key));
         let held = locks.lock(second);
         std::thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn changes_whose_sync_failed_show_in_no_answer() {
             let changing = scope.spawn(|| first(&dataset));
             gate.wait_until_one_waits();
             let waiting = scope.spawn(|| second(&dataset));
-            while dataset.engine.locks.waiting(hash) == 0 && !waiting.is_finished() {
+            while dataset.engine.core.locks().waiting(hash) == 0 && !waiting.is_finished() {
                 std::thread::yield_now();
             }
             gate.open_with_failure();
@@ -154,7 +154,7 @@ fn keys_made_for_a_hash_have_its_lock_with_any_number_of_partitions() {
         let dataset = store.create_dataset_with(name, schema, &DatasetOptions { partitions }).unwrap();
         for hash in [0, 7, u64::MAX] {
             let keys = collisions::keys_locked_as(hash, dataset.handle.id.into(), partitions as u32, 10);
-            assert!(keys.iter().all(|key| dataset.lock_hash(key) == hash), "{partitions} partitions");
+            assert!(keys.iter().all(|key| dataset.handle.lock_hash(key) == hash), "{partitions} partitions");
             let of = |partition| keys.iter().filter(|key| dataset.handle.partition_of(key) == partition).count();
             assert!((0..partitions).all(|partition| of(partition) == 10 / partitions), "{partitions} partitions");
         }

@@ -1,4 +1,5 @@
-//! The names of a store's files: which are its own, which are somebody else's, and which are strays.
+//! The names of a store's files: which are its own, which are somebody else's, and which are
+//! strays.
 
 use std::collections::HashSet;
 
@@ -13,7 +14,8 @@ use crate::{Error, Result};
 
 pub(super) const LOCK_NAME: &str = "LOCK";
 const NEW_MANIFEST_NAME: &str = "MANIFEST.new";
-/// In the place of a store that is being restored, before anything else of it; until there is a manifest, it is none.
+/// In the place of a store that is being restored, before anything else of it; until there is a
+/// manifest, it is none.
 pub(crate) const RESTORING_NAME: &str = "RESTORING";
 
 /// Why there is no manifest: it was lost, or there was no store.
@@ -39,13 +41,14 @@ pub(crate) fn check_not_foreign(storage: &dyn Storage) -> Result<()> {
     })
 }
 
-/// Files and directories in the place of a store that are not named as a store's are. It leaves them alone.
+/// Files and directories in the place of a store that are not named as a store's are. It leaves
+/// them alone.
 pub(crate) fn foreign_names(storage: &dyn Storage) -> Result<Vec<String>> {
     Ok(Names::of(storage)?.foreign)
 }
 
-/// The store's own files and directories, in an order in which they can be removed: what a directory has
-/// comes before it, and the lock last.
+/// The store's own files and directories, in an order in which they can be removed: what a
+/// directory has comes before it, and the lock last.
 pub(crate) fn own_names(storage: &dyn Storage) -> Result<Vec<String>> {
     Ok(Names::of(storage)?.own)
 }
@@ -87,7 +90,8 @@ impl Names {
     }
 }
 
-/// Directories in the place of a store or a backup, but for the empty one that file systems are made with in their roots.
+/// Directories in the place of a store or a backup, but for the empty one that file systems are
+/// made with in their roots.
 pub(crate) fn directories_of_place(storage: &dyn Storage) -> Result<Vec<String>> {
     const OF_FILE_SYSTEM: &str = "lost+found";
     let mut names = storage.list_directories("")?;
@@ -139,8 +143,9 @@ pub(super) fn check_not_lost(storage: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// A store that keeps a log has files of it from its second manifest on: the first file is durable before it, and they are
-/// never all given up. Without any, what was written since the last flush is lost.
+/// A store that keeps a log has files of it from its second manifest on: the first file is durable
+/// before it, and they are never all given up. Without any, what was written since the last flush
+/// is lost.
 pub(super) fn check_log_not_lost(storage: &dyn Storage, manifest: &Manifest) -> Result<()> {
     const FIRST_GENERATION: u64 = 1;
     let has_files =
@@ -174,7 +179,8 @@ pub(super) fn has_new_manifest(storage: &dyn Storage) -> Result<bool> {
     Ok(storage.exists(NEW_MANIFEST_NAME)?)
 }
 
-/// Removes strays, a manifest that was never put in force, and the sign of a restoration that has ended.
+/// Removes strays, a manifest that was never put in force, and the sign of a restoration that has
+/// ended.
 pub(super) fn remove_strays(storage: &dyn Storage, strays: &[String]) -> Result<()> {
     for name in strays {
         match storage.remove(name) {

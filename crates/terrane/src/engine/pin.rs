@@ -1,4 +1,4 @@
-//! One state of a store, with everything that it is made of, for as long as somebody copies it.
+//! One state of a store with all its parts, for as long as it is being copied.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use terrane_lsm::manifest::Manifest;
 use terrane_lsm::operation;
 use terrane_storage::Storage;
 
-use super::Datasets;
-use super::names::{check_log_not_lost, no_store};
-use super::open::{READER_ATTEMPTS, log_is_of_one_piece, open_datasets, store_id};
+use super::datasets::{Datasets, open_datasets};
+use super::identity::store_id;
+use super::names::check_log_not_lost;
+use super::reader::{Opened, read_one_state};
+use crate::Result;
 use crate::options::Durability;
-use crate::{Error, Result};
 
 /// What a backup copies: one state of a store, whose files stay readable while this lives.
 #[derive(Debug)]
@@ -20,37 +21,17 @@ pub(crate) struct PinnedState {
     pub manifest: Manifest,
     /// Its components, open.
     pub datasets: Datasets,
-    /// What is not in components, if the store has a log.
+    /// The changes that are not in components, if the store has a log.
     pub tail: Option<ReadOnlyTail>,
-    /// The last number of all.
+    /// The last sequence number.
     pub last_sequence: u64,
 }
 
 impl PinnedState {
-    /// Pins everything that was acknowledged before; a writer, of this or another process, goes on.
+    /// Pins everything that was acknowledged before. Writers, of this or another process, continue.
     pub fn pin(storage: &Arc<dyn Storage>, cache: &Arc<PageCache>) -> Result<Self> {
-        let mut attempts = 0;
-        loop {
-            let before = Manifest::read(&**storage)?.ok_or_else(|| no_store(&**storage))?;
-            // As for a reader: nothing is copied that a power loss could take back.
-            storage.sync_directory("")?;
-            let pinned = Self::pin_manifest(storage, cache, &before);
-            let after = Manifest::read(&**storage)?.ok_or_else(|| no_store(&**storage))?;
-            let is_same = after.generation == before.generation && after.store_id == before.store_id;
-            match pinned {
-                Ok(pinned) if is_same || log_is_of_one_piece(pinned.tail.as_ref(), &before, &after) => {
-                    return Ok(pinned);
-                }
-                Err(error) if is_same => return Err(error),
-                pinned => {
-                    attempts += 1;
-                    if attempts == READER_ATTEMPTS {
-                        let reason = "the store changes faster than it can be opened for reading";
-                        return pinned.and(Err(Error::Failed(reason.into())));
-                    }
-                }
-            }
-        }
+        let pin = |manifest: &Manifest| Self::pin_manifest(storage, cache, manifest);
+        read_one_state(&**storage, pin, |pinned| Opened { datasets: &pinned.datasets, tail: pinned.tail.as_ref() })
     }
 
     /// Opens what a manifest names, and reads the log that follows on it.

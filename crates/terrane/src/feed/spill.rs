@@ -1,4 +1,4 @@
-//! Records that wait on disk, in unnamed files whose space is released as they are read.
+//! Records that wait on disk, in unnamed files whose space is released when they are read.
 //!
 //! In the end all records are in the store, which then merges its components. The files therefore
 //! leave as much space free as the store and they themselves take. With less space, records wait
@@ -16,9 +16,8 @@ use crate::{Error, Result};
 
 /// Bytes after which a piece of a file ends. A piece is read as a whole.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
-/// Bytes after which another file is begun. File systems without holes release the space of read
-/// records with their file.
-const FILE_BYTES: u64 = 64 << 20;
+/// Bytes after which another file is begun. A file's space is released when all of it is read.
+const FILE_BYTES: u64 = 16 << 20;
 /// Share of the file system that is always left to others, including the store.
 const SPARE_PART: u64 = 16;
 /// Its maximum in bytes.
@@ -110,10 +109,10 @@ impl SpillFiles {
     /// A file that ends with its handle. It is named like a component until it is unnamed: the
     /// next opening of the store removes the name if the process is killed in between.
     fn create_unnamed(&self) -> Result<Arc<dyn File>> {
-        let id = self.engine.workshop.next_file_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.engine.environment().context.next_file_id.fetch_add(1, Ordering::Relaxed);
         let name = component_name(id);
-        let file = self.engine.storage.open(&name, OpenMode::CreateNew)?;
-        self.engine.storage.remove(&name)?;
+        let file = self.engine.environment().storage.open(&name, OpenMode::CreateNew)?;
+        self.engine.environment().storage.remove(&name)?;
         Ok(file)
     }
 
@@ -131,17 +130,15 @@ impl SpillFiles {
             .ok_or_else(|| Error::damaged(file.file.name(), offset, "the waiting records are not what was written"))?;
         if file.pieces.is_empty() {
             self.files.pop_front();
-        } else {
-            // Without holes, the space is released with the file.
-            let _ = file.file.punch(offset..offset + length as u64);
         }
         Ok(records)
     }
 
     /// Whether the disk has space for `length` more bytes.
     fn has_space(&self, length: u64) -> bool {
-        let Some(space) = self.engine.storage.space() else { return true };
-        let store_bytes = self.engine.component_files().iter().map(|file| file.meta().bytes()).sum();
+        let Some(space) = self.engine.environment().storage.space() else { return true };
+        let manifest = self.engine.environment().context.manifest.current();
+        let store_bytes = manifest.components().map(|meta| meta.file_len).sum();
         space.free_bytes >= left_free(space, store_bytes, self.bytes() + length).saturating_add(length)
     }
 }

@@ -87,7 +87,7 @@ impl JoinRows {
     }
 
     fn start(outer: &Snapshot, inner: &Snapshot, join: &Join, counting: bool) -> Result<Self> {
-        let started = outer.engine.storage.monotonic_ns();
+        let started = outer.core.environment().storage.monotonic_ns();
         let predicate = check(outer, inner, join)?;
         let columns_of = |query: &Query| if counting { Some(Vec::new()) } else { query.columns.clone() };
         let (outer_columns, inner_columns) = (columns_of(&join.outer), columns_of(&join.inner));
@@ -96,12 +96,12 @@ impl JoinRows {
         let builder = BatchBuilder::new(&inner.history, inner_columns.as_deref(), false);
         let builder = builder.map_err(|error| blame(error.into()))?;
         let pages_before = inner.pages_read();
-        let (place, considered) = choose_probed(inner, join.inner.index.as_deref()).map_err(blame)?;
-        let probed = Probed::new(inner, place)?;
+        let (slot, considered) = choose_probed(inner, join.inner.index.as_deref()).map_err(blame)?;
+        let probed = Probed::new(inner, slot)?;
         let points = inner.schema().holds_points();
         let needs_records = !points || filters.needs_record() || builder.reads_attributes();
         let mut explanation = Explanation {
-            plan: match place {
+            plan: match slot {
                 Some(_) if !needs_records => "spatial index only",
                 Some(_) => "spatial index",
                 None => "primary scan",
@@ -115,7 +115,7 @@ impl JoinRows {
         let outer_fields: Vec<Field> =
             outer_rows.wanted.iter().map(|column| outer_rows.arrow.field(*column).clone()).collect();
         let schema = schema_of(join, &outer_fields.into(), builder.schema().fields())?;
-        explanation.add_time(PLANNING, outer.engine.storage.monotonic_ns() - started);
+        explanation.add_time(PLANNING, outer.core.environment().storage.monotonic_ns() - started);
         let inner = Inner {
             predicate,
             filters,
@@ -213,7 +213,7 @@ impl JoinRows {
     }
 
     fn now_ns(&self) -> u64 {
-        self.outer_snapshot.engine.storage.monotonic_ns()
+        self.outer_snapshot.core.environment().storage.monotonic_ns()
     }
 
     fn pages_read(&self) -> u64 {
@@ -503,7 +503,7 @@ impl JoinPairs {
 
 /// Refuses invalid joins.
 fn check(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Predicate> {
-    if !std::sync::Arc::ptr_eq(&outer.engine, &inner.engine) || outer.sequence() != inner.sequence() {
+    if !std::sync::Arc::ptr_eq(&outer.core, &inner.core) || outer.sequence() != inner.sequence() {
         return Err(Error::usage(
             "both sides of a join must be snapshots of one moment of one store; take both snapshots with snapshot_with",
         ));

@@ -68,7 +68,7 @@ impl Dataset {
                 other.name()
             )));
         }
-        Ok(Snapshot::pair(&self.engine, &self.handle, &other.handle))
+        Ok(Snapshot::pair(&self.engine.core, &self.handle, &other.handle))
     }
 }
 

@@ -123,22 +123,22 @@ impl PointRows {
         let mut explanation = Explanation { plan: "spatial index only", ..Explanation::default() };
         // Records without a geometry are in no pair. So the index has all wanted rows, even without
         // a window.
-        let (place, windows): (usize, &[Rect]) = match filters.windows() {
+        let (slot, windows): (usize, &[Rect]) = match filters.windows() {
             Some(windows) => match choose_path(snapshot, &filters, query.index.as_deref(), false)? {
-                (Path::Windows(place), considered) => {
+                (Path::Windows(slot), considered) => {
                     explanation.considered = considered;
-                    (place, windows)
+                    (slot, windows)
                 }
                 _ => return Ok(None),
             },
             None if query.index.is_some() || versions.iter().any(is_not_whole) => return Ok(None),
             None => (SPATIAL as usize, &[EVERYWHERE]),
         };
-        if !antimatter_fits(snapshot, &versions, place, windows)? {
+        if !antimatter_fits(snapshot, &versions, slot, windows)? {
             return Ok(None);
         }
         explanation.windows = windows.len();
-        let scan = IndexScan::new(snapshot, &versions, place, windows);
+        let scan = IndexScan::new(snapshot, &versions, slot, windows);
         let mut rows = Self {
             arrow: builder.schema().clone(),
             names: names.to_vec(),
@@ -178,9 +178,10 @@ impl PointRows {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let (started, pages_before) = (self.snapshot.engine.storage.monotonic_ns(), self.snapshot.pages_read());
+        let (started, pages_before) =
+            (self.snapshot.core.environment().storage.monotonic_ns(), self.snapshot.pages_read());
         let batch = self.fill_batch();
-        let time_ns = self.snapshot.engine.storage.monotonic_ns() - started;
+        let time_ns = self.snapshot.core.environment().storage.monotonic_ns() - started;
         self.explanation.add_time(INDEX_SEARCH, time_ns);
         self.explanation.pages_read += self.snapshot.pages_read() - pages_before;
         batch

@@ -27,7 +27,7 @@ pub(super) struct Probed {
 impl Probed {
     pub fn new(snapshot: &Snapshot, index: Option<usize>) -> Result<Self> {
         let always_fits = match index {
-            Some(place) => antimatter_fits(snapshot, &snapshot.versions(), place, &[EVERYWHERE])?,
+            Some(slot) => antimatter_fits(snapshot, &snapshot.versions(), slot, &[EVERYWHERE])?,
             None => false,
         };
         Ok(Self { index, always_fits })
@@ -37,8 +37,8 @@ impl Probed {
     pub fn probe(&self, snapshot: &Snapshot, windows: Vec<Rect>) -> Result<Probe> {
         let versions = snapshot.versions();
         Ok(match self.index {
-            Some(place) if self.always_fits || antimatter_fits(snapshot, &versions, place, &windows)? => {
-                Probe::Index(IndexScan::new(snapshot, &versions, place, &windows))
+            Some(slot) if self.always_fits || antimatter_fits(snapshot, &versions, slot, &windows)? => {
+                Probe::Index(IndexScan::new(snapshot, &versions, slot, &windows))
             }
             _ => {
                 let (partition, position) = (snapshot.scope().start, ScanPosition::default());

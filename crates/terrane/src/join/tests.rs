@@ -27,7 +27,7 @@ fn all_pages_read_by_a_join_are_counted() {
     let inner = store.create_dataset("inner", (*outer.schema()).clone()).unwrap();
     fill(&outer);
     fill(&inner);
-    let (storage, options) = (outer.engine.storage.clone(), outer.engine.options.clone());
+    let (storage, options) = (outer.engine.environment().storage.clone(), outer.engine.environment().options.clone());
     drop((outer, inner));
     store.close().unwrap();
     let few = Query::new().window(9.5, 0.0, 20.5, 30.0);

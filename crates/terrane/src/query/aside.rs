@@ -40,7 +40,7 @@ impl Execution {
             return;
         }
         let before = self.aside.keys.len();
-        let (locks, snapshot) = (&self.snapshot.engine.locks, &self.snapshot);
+        let (locks, snapshot) = (&self.snapshot.core.locks(), &self.snapshot);
         let is_held = |key: &[u8]| !locks.try_instant(snapshot.lock_hash(key));
         self.chunk.move_where(from, &mut self.aside.keys, is_held);
         self.explanation.held_by_writers += (self.aside.keys.len() - before) as u64;

@@ -97,9 +97,9 @@ enum Entries {
 impl AttributeScan {
     pub fn new(snapshot: &Snapshot, filter: EntryFilter, indexes: Vec<IndexSpans>) -> Self {
         let entries = match <[IndexSpans; 1]>::try_from(indexes) {
-            Ok([IndexSpans { place, spans }]) => Entries::Index(SpanScan::new(snapshot, place, spans)),
+            Ok([IndexSpans { slot, spans }]) => Entries::Index(SpanScan::new(snapshot, slot, spans)),
             Err(indexes) => {
-                let spans = |index: IndexSpans| index.spans.into_iter().map(move |span| (index.place, span));
+                let spans = |index: IndexSpans| index.spans.into_iter().map(move |span| (index.slot, span));
                 Entries::Union(UnionScan::new(snapshot, indexes.into_iter().flat_map(spans)))
             }
         };
@@ -184,8 +184,8 @@ pub(super) struct Union {
 
 impl Union {
     /// The approximate number of entries in the index with a slot.
-    pub fn share_of(&self, place: usize) -> Option<u64> {
-        self.indexes.iter().find(|(_, index)| index.place == place).map(|(entries, _)| *entries)
+    pub fn share_of(&self, slot: usize) -> Option<u64> {
+        self.indexes.iter().find(|(_, index)| index.slot == slot).map(|(entries, _)| *entries)
     }
 }
 
@@ -213,14 +213,14 @@ pub(super) fn union_of(
                 }
                 _ => false,
             };
-            let Some((place, _)) = indexes.iter().find(serves) else {
+            let Some((slot, _)) = indexes.iter().find(serves) else {
                 reason = format!("a word may also be in {:?}, which has no index with this word", name(position));
                 break;
             };
             let span = span_of_word(word);
-            let entries = estimate(*place, &span)?;
+            let entries = estimate(*slot, &span)?;
             union.entries += entries;
-            union.indexes.push((entries, IndexSpans { place: *place, spans: vec![span] }));
+            union.indexes.push((entries, IndexSpans { slot: *slot, spans: vec![span] }));
         }
         let is_whole = union.indexes.len() == words.attributes.len();
         if is_whole && fewest.as_ref().is_none_or(|fewest| union.entries < fewest.entries) {

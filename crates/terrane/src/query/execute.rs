@@ -140,7 +140,7 @@ impl Execution {
     /// are not worthwhile, or do not fit in memory.
     pub fn divide(&mut self, path: &Path) -> Result<Option<Vec<Snapshot>>> {
         let partitions = self.snapshot.scope().len();
-        let threads = threads_of(self.snapshot.engine.workshop.threads_max, partitions);
+        let threads = threads_of(self.snapshot.core.environment().context.threads_max, partitions);
         if threads == 1 || self.left < PARALLEL_ENTRIES_MIN {
             return Ok(None);
         }
@@ -153,9 +153,9 @@ impl Execution {
         let scope = |thread: usize| thread * partitions / threads..(thread + 1) * partitions / threads;
         let divided: Vec<Snapshot> =
             (0..threads).map(|thread| self.snapshot.of_partitions(scope(thread)).with_sharers(threads)).collect();
-        if let (Path::Windows(place), Some(windows)) = (path, self.filters.windows()) {
+        if let (Path::Windows(slot), Some(windows)) = (path, self.filters.windows()) {
             for part in &divided {
-                if !antimatter_fits(part, &part.versions(), *place, windows)? {
+                if !antimatter_fits(part, &part.versions(), *slot, windows)? {
                     return Ok(None);
                 }
             }
@@ -167,21 +167,21 @@ impl Execution {
     pub fn begin(&mut self, path: Path) -> Result<()> {
         let (started, pages_before) = (self.now_ns(), self.pages_read());
         if let Some(committed) = &mut self.committed {
-            committed.places = path.places();
+            committed.slots = path.slots();
         }
         self.begin_step()?;
         let (snapshot, in_steps) = (&self.snapshot, self.committed.is_some());
         let records = |spans| SpanScan::new(snapshot, PRIMARY as usize, spans).in_steps(in_steps);
         self.source = match path {
             Path::Nothing => Source::Nothing,
-            Path::Windows(place) => {
+            Path::Windows(slot) => {
                 self.entries_decide = snapshot.history.newest().holds_points() && !self.filters.needs_record();
                 let windows = self.filters.windows().unwrap_or_default();
                 let versions = snapshot.versions();
                 // At read committed, the search of each partition is a step.
                 let searched = if in_steps { &versions[..1] } else { &versions[..] };
                 // The scans report the components that they searched.
-                Source::Index(IndexScan::new(snapshot, searched, place, windows))
+                Source::Index(IndexScan::new(snapshot, searched, slot, windows))
             }
             Path::Records => Source::Primary(records(vec![KeySpan::ALL])),
             Path::Keys(ref spans) => Source::Primary(records(spans.clone())),
@@ -194,7 +194,7 @@ impl Execution {
         if let Path::Records | Path::Keys(_) | Path::Attributes { .. } = path {
             let versions = self.snapshot.versions();
             self.explanation.components_searched =
-                path.places().into_iter().map(|place| components_of(&versions, place)).sum();
+                path.slots().into_iter().map(|slot| components_of(&versions, slot)).sum();
         }
         if let Source::Index(_) = self.source {
             self.pass_memory()?;
@@ -233,7 +233,7 @@ impl Execution {
     }
 
     pub fn now_ns(&self) -> u64 {
-        self.snapshot.engine.storage.monotonic_ns()
+        self.snapshot.core.environment().storage.monotonic_ns()
     }
 
     /// Adds the time since `started` to a stage. Returns the current time.
@@ -540,8 +540,8 @@ impl Execution {
 }
 
 /// Number of components of the index in a slot, in memory and on disk.
-pub(super) fn components_of(versions: &[Arc<Version>], place: usize) -> u64 {
-    versions.iter().map(|version| (version.components(place).len() + version.generations.len()) as u64).sum()
+pub(super) fn components_of(versions: &[Arc<Version>], slot: usize) -> u64 {
+    versions.iter().map(|version| (version.components(slot).len() + version.generations.len()) as u64).sum()
 }
 
 /// The stored record of a key, if there is one.

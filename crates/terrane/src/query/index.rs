@@ -30,9 +30,8 @@ pub(crate) struct IndexScan {
 
 impl IndexScan {
     /// A search of the spatial index in a slot.
-    pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Self {
-        let scan =
-            |window: &Rect| WindowScan::new(owned_spatial_sources(versions, place), *window, snapshot.sequence());
+    pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], slot: usize, windows: &[Rect]) -> Self {
+        let scan = |window: &Rect| WindowScan::new(owned_spatial_sources(versions, slot), *window, snapshot.sequence());
         Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
     }
 
@@ -107,10 +106,10 @@ fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
 pub(crate) fn antimatter_fits(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
-    place: usize,
+    slot: usize,
     windows: &[Rect],
 ) -> Result<bool> {
-    antimatter_of_fits(snapshot, &spatial_sources(versions, place)?, windows)
+    antimatter_of_fits(snapshot, &spatial_sources(versions, slot)?, windows)
 }
 
 /// Like [`antimatter_fits`], for the given components.

@@ -101,12 +101,12 @@ pub(crate) fn search(
         k: limit.map_or(nearest.k, |limit| nearest.k.min(usize::try_from(limit).unwrap_or(usize::MAX))),
         ..*nearest
     };
-    let (place, considered) = choose_nearest(snapshot, index)?;
+    let (slot, considered) = choose_nearest(snapshot, index)?;
     explanation.considered = considered;
-    let found = search_at(snapshot, filters, &nearest, place, explanation)?;
+    let found = search_at(snapshot, filters, &nearest, slot, explanation)?;
     if explanation.plan == nearest_scan::PLAN {
         // The search took too much memory.
-        for considered in explanation.considered.iter_mut().filter(|index| place.is_some() && index.is_used) {
+        for considered in explanation.considered.iter_mut().filter(|index| slot.is_some() && index.is_used) {
             considered.is_used = false;
             considered.reason = "its intermediate results do not fit in memory".into();
         }

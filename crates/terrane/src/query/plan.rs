@@ -74,7 +74,7 @@ pub(crate) enum Path {
 #[derive(Clone, Debug)]
 pub(crate) struct IndexSpans {
     /// Its slot.
-    pub place: usize,
+    pub slot: usize,
     pub spans: Vec<KeySpan>,
 }
 
@@ -92,10 +92,10 @@ impl Path {
     }
 
     /// The slots of its indexes.
-    pub fn places(&self) -> Vec<usize> {
+    pub fn slots(&self) -> Vec<usize> {
         match self {
-            Self::Windows(place) => vec![*place],
-            Self::Attributes { indexes, .. } => indexes.iter().map(|index| index.place).collect(),
+            Self::Windows(slot) => vec![*slot],
+            Self::Attributes { indexes, .. } => indexes.iter().map(|index| index.slot).collect(),
             Self::Nothing | Self::Records | Self::Keys(_) => vec![PRIMARY as usize],
         }
     }
@@ -113,11 +113,11 @@ pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Pa
         Path::Nothing => Ok(0),
         Path::Records => records_of(&versions),
         Path::Keys(spans) => estimate_spans(&versions, PRIMARY as usize, spans),
-        Path::Windows(place) => {
-            estimate_windows(&versions, *place, filters.windows().unwrap_or_default(), ESTIMATE_PAGES)
+        Path::Windows(slot) => {
+            estimate_windows(&versions, *slot, filters.windows().unwrap_or_default(), ESTIMATE_PAGES)
         }
         Path::Attributes { indexes, .. } => {
-            let entries = indexes.iter().map(|index| estimate_spans(&versions, index.place, &index.spans));
+            let entries = indexes.iter().map(|index| estimate_spans(&versions, index.slot, &index.spans));
             entries.sum()
         }
     }
@@ -148,21 +148,21 @@ pub(crate) fn choose_path(
         considered.extend(spatial.map(|(_, index)| self::considered(index, windows_met, CHEAPER)));
         return Ok((path, considered));
     }
-    let fits = |place: usize, _: &DatasetIndex| {
-        Ok((!antimatter_fits(snapshot, &snapshot.versions(), place, windows)?).then_some(UNFIT))
+    let fits = |slot: usize, _: &DatasetIndex| {
+        Ok((!antimatter_fits(snapshot, &snapshot.versions(), slot, windows)?).then_some(UNFIT))
     };
-    let Some(place) = choose_spatial(snapshot, &fits, &mut considered)? else { return Ok((Path::Records, considered)) };
+    let Some(slot) = choose_spatial(snapshot, &fits, &mut considered)? else { return Ok((Path::Records, considered)) };
     // Points without other conditions are answered from the entries.
     let is_decided = snapshot.history.newest().holds_points() && !filters.needs_record();
     if (reads_records || !is_decided)
-        && let Some((entries, records)) = most_records_meet(snapshot, place, windows)?
+        && let Some((entries, records)) = most_records_meet(snapshot, slot, windows)?
         && let Some(chosen) = considered.iter_mut().find(|considered| considered.is_used)
     {
         (chosen.is_used, chosen.entries) = (false, Some(entries));
         chosen.reason = cheaper_to_read_all(records);
         return Ok((Path::Records, considered));
     }
-    Ok((Path::Windows(place), considered))
+    Ok((Path::Windows(slot), considered))
 }
 
 fn cheaper_to_read_all(records: u64) -> String {
@@ -171,7 +171,7 @@ fn cheaper_to_read_all(records: u64) -> String {
 
 /// The approximate numbers of entries that meet the windows and of all records, if look-ups of the
 /// former cost more than reading the latter.
-fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Result<Option<(u64, u64)>> {
+fn most_records_meet(snapshot: &Snapshot, slot: usize, windows: &[Rect]) -> Result<Option<(u64, u64)>> {
     let versions = snapshot.versions_full();
     let records = records_of(&versions)?;
     if records <= UNESTIMATED_MAX {
@@ -179,10 +179,10 @@ fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Res
     }
     let is_cheaper = |entries: u64| entries.saturating_mul(LOOKUP_RECORDS) > records;
     // One page shows whether windows are small. They should not wait for a longer estimate.
-    if !is_cheaper(estimate_windows(&versions, place, windows, 1)?) {
+    if !is_cheaper(estimate_windows(&versions, slot, windows, 1)?) {
         return Ok(None);
     }
-    let entries = estimate_windows(&versions, place, windows, ESTIMATE_PAGES)?;
+    let entries = estimate_windows(&versions, slot, windows, ESTIMATE_PAGES)?;
     Ok(is_cheaper(entries).then_some((entries, records)))
 }
 
@@ -190,14 +190,14 @@ fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Res
 /// considered indexes.
 pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
     if let Some(name) = named {
-        let (place, index) = snapshot.find_index(name)?;
+        let (slot, index) = snapshot.find_index(name)?;
         let used = Considered { is_used: true, ..considered(index, None, ASKED_FOR) };
         if index.definition.id == PRIMARY {
             return Ok((None, vec![used]));
         }
-        check_whole(snapshot, place, index)?;
+        check_whole(snapshot, slot, index)?;
         return match &index.spatial {
-            Some(spatial) if spatial.has_boxes() => Ok((Some(place), vec![used])),
+            Some(spatial) if spatial.has_boxes() => Ok((Some(slot), vec![used])),
             Some(_) => Err(cannot_serve(index, &format!("{NO_BOXES}; use one of kind rtree"))),
             None => Err(cannot_serve(index, "it is not spatial; use one of kind rtree to find the nearest")),
         };
@@ -206,8 +206,8 @@ pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result
         Ok(index.spatial.as_ref().is_none_or(|index| !index.has_boxes()).then_some(NO_BOXES))
     };
     let mut considered = Vec::new();
-    let place = choose_spatial(snapshot, &has_boxes, &mut considered)?;
-    Ok((place, considered))
+    let slot = choose_spatial(snapshot, &has_boxes, &mut considered)?;
+    Ok((slot, considered))
 }
 
 /// The spatial index that a join probes, or `None` for a scan of the records; and the considered
@@ -215,17 +215,17 @@ pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result
 pub(crate) fn choose_probed(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
     let Some(name) = named else {
         let mut considered = Vec::new();
-        let place = choose_spatial(snapshot, &|_, _| Ok(None), &mut considered)?;
-        return Ok((place, considered));
+        let slot = choose_spatial(snapshot, &|_, _| Ok(None), &mut considered)?;
+        return Ok((slot, considered));
     };
-    let (place, index) = snapshot.find_index(name)?;
+    let (slot, index) = snapshot.find_index(name)?;
     let used = Considered { is_used: true, ..considered(index, None, ASKED_FOR) };
     if index.definition.id == PRIMARY {
         return Ok((None, vec![used]));
     }
-    check_whole(snapshot, place, index)?;
+    check_whole(snapshot, slot, index)?;
     match index.spatial {
-        Some(_) => Ok((Some(place), vec![used])),
+        Some(_) => Ok((Some(slot), vec![used])),
         None => Err(cannot_serve(index, "it is not spatial; a join needs a spatial index")),
     }
 }
@@ -239,54 +239,54 @@ fn choose_spatial(
     let versions = snapshot.versions();
     let mut chosen: Option<(usize, &str)> = None;
     let mut is_damaged = false;
-    for (place, index) in snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some()) {
+    for (slot, index) in snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some()) {
         let reason = match chosen {
             Some((_, first)) => format!("{first} comes first"),
-            None => match (unusable(&versions, place), against(place, index)) {
+            None => match (unusable(&versions, slot), against(slot, index)) {
                 (Some(reason), _) => {
-                    is_damaged |= place == SPATIAL as usize;
+                    is_damaged |= slot == SPATIAL as usize;
                     reason.to_owned()
                 }
                 (None, against) => match against? {
                     Some(reason) => reason.to_owned(),
                     None => {
-                        chosen = Some((place, &index.definition.name));
+                        chosen = Some((slot, &index.definition.name));
                         "it is the first usable spatial index".to_owned()
                     }
                 },
             },
         };
-        let is_used = chosen.is_some_and(|(chosen, _)| chosen == place);
+        let is_used = chosen.is_some_and(|(chosen, _)| chosen == slot);
         considered.push(Considered { is_used, ..self::considered(index, None, reason) });
     }
     match chosen {
         None if is_damaged => Err(snapshot.damaged_index(SPATIAL as usize)),
-        chosen => Ok(chosen.map(|(place, _)| place)),
+        chosen => Ok(chosen.map(|(slot, _)| slot)),
     }
 }
 
 /// Why an index cannot be searched, if it cannot. An index created after the snapshot is invisible
 /// to it.
-pub(super) fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'static str> {
-    if is_damaged(versions, place) {
+pub(super) fn unusable(versions: &[Arc<Version>], slot: usize) -> Option<&'static str> {
+    if is_damaged(versions, slot) {
         return Some("it is damaged");
     }
-    let is_whole = |version: &Arc<Version>| version.indexes.get(place).is_some_and(IndexVersion::is_whole);
+    let is_whole = |version: &Arc<Version>| version.indexes.get(slot).is_some_and(IndexVersion::is_whole);
     (!versions.iter().all(is_whole)).then_some("it is not built yet")
 }
 
 /// Whether some components of an index could not be opened.
-fn is_damaged(versions: &[Arc<Version>], place: usize) -> bool {
-    let mut indexes = versions.iter().filter_map(|version| version.indexes.get(place));
+fn is_damaged(versions: &[Arc<Version>], slot: usize) -> bool {
+    let mut indexes = versions.iter().filter_map(|version| version.indexes.get(slot));
     indexes.any(|index| index.damage().is_some())
 }
 
 /// Refuses an index with missing components.
-fn check_whole(snapshot: &Snapshot, place: usize, index: &DatasetIndex) -> Result<()> {
+fn check_whole(snapshot: &Snapshot, slot: usize, index: &DatasetIndex) -> Result<()> {
     let versions = snapshot.versions();
-    match unusable(&versions, place) {
+    match unusable(&versions, slot) {
         None => Ok(()),
-        Some(_) if is_damaged(&versions, place) => Err(snapshot.damaged_index(place)),
+        Some(_) if is_damaged(&versions, slot) => Err(snapshot.damaged_index(slot)),
         Some(reason) => Err(cannot_serve(index, reason)),
     }
 }
@@ -298,8 +298,8 @@ fn cannot_serve(index: &DatasetIndex, reason: &str) -> Error {
 
 /// The path through the index that the query names.
 fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(Path, Considered)> {
-    let (place, index) = snapshot.find_index(name)?;
-    check_whole(snapshot, place, index)?;
+    let (slot, index) = snapshot.find_index(name)?;
+    check_whole(snapshot, slot, index)?;
     let implied = filters.implied();
     let (path, entries) = match &index.content {
         Content::Records => (implied.and_then(|implied| implied.key).map(|keys| Path::Keys(of_keys(&keys))), None),
@@ -307,16 +307,16 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             let Some(windows) = filters.windows() else {
                 return Err(cannot_serve(index, "the query has no condition on places, such as a window"));
             };
-            if !antimatter_fits(snapshot, &snapshot.versions(), place, windows)? {
+            if !antimatter_fits(snapshot, &snapshot.versions(), slot, windows)? {
                 return Ok((Path::Records, considered(index, None, UNFIT)));
             }
-            (Some(Path::Windows(place)), None)
+            (Some(Path::Windows(slot)), None)
         }
         Content::Attributes(_) | Content::Words { .. } => {
             let versions = snapshot.versions_full();
             let implied = implied.unwrap_or_default();
             let serves = serves(index, &snapshot.history, &implied);
-            let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
+            let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, slot, spans)? } else { None };
             let Some((entries, spans)) = fewest else {
                 let reason = match asks_for_scattered(index, &snapshot.history, &implied) {
                     true => format!("{SCATTERED}; without an index name, the indexes of all columns are used together"),
@@ -325,7 +325,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
                 return Err(cannot_serve(index, &reason));
             };
             let filter = EntryFilter::new(index, &snapshot.history, filters);
-            (Some(Path::Attributes { indexes: vec![IndexSpans { place, spans }], filter }), Some(entries))
+            (Some(Path::Attributes { indexes: vec![IndexSpans { slot, spans }], filter }), Some(entries))
         }
     };
     let used = Considered { is_used: true, ..considered(index, entries, ASKED_FOR) };
@@ -357,12 +357,12 @@ fn nothing_demanded(index: &DatasetIndex, history: &SchemaHistory, filters: &Fil
 /// slot.
 fn fewest(
     versions: &[Arc<Version>],
-    place: usize,
+    slot: usize,
     alternatives: Vec<Vec<KeySpan>>,
 ) -> Result<Option<(u64, Vec<KeySpan>)>> {
     let mut fewest: Option<(u64, Vec<KeySpan>)> = None;
     for spans in alternatives {
-        let entries = estimate_spans(versions, place, &spans)?;
+        let entries = estimate_spans(versions, slot, &spans)?;
         if fewest.as_ref().is_none_or(|(fewest, _)| entries < *fewest) {
             fewest = Some((entries, spans));
         }
@@ -470,7 +470,7 @@ fn cheapest(
         let cost = entries.saturating_add(spans.len() as u64 * LOOKUP_RECORDS);
         best = Some(Cheapest { cost, numbers: vec![0], path: Path::Keys(spans) });
     }
-    for (place, index) in snapshot.indexes.secondaries() {
+    for (slot, index) in snapshot.indexes.secondaries() {
         if index.content.values().is_none() {
             continue;
         }
@@ -482,7 +482,7 @@ fn cheapest(
             Serves::Nothing => {
                 match union.as_ref().filter(|_| asks_for_scattered(index, &snapshot.history, implied)) {
                     Some(union) => {
-                        let (entries, reason) = share_of(union, versions, place);
+                        let (entries, reason) = share_of(union, versions, slot);
                         note(entries, reason);
                         numbers_of_union.extend(entries.map(|_| considered.len() - 1));
                     }
@@ -492,17 +492,17 @@ fn cheapest(
             }
             Serves::Spans(alternatives) => alternatives,
         };
-        if let Some(reason) = unusable(versions, place) {
+        if let Some(reason) = unusable(versions, slot) {
             note(None, reason);
             continue;
         }
-        let Some((entries, spans)) = fewest(versions, place, alternatives)? else { continue };
+        let Some((entries, spans)) = fewest(versions, slot, alternatives)? else { continue };
         note(Some(entries), CHEAPER);
-        let is_in_union = matches!(&union, Some(Ok(union)) if union.share_of(place).is_some());
+        let is_in_union = matches!(&union, Some(Ok(union)) if union.share_of(slot).is_some());
         numbers_of_union.extend(is_in_union.then_some(considered.len() - 1));
         let filter = EntryFilter::new(index, &snapshot.history, filters);
         let cost = cost_of(&filter, entries, spans.len());
-        let path = Path::Attributes { indexes: vec![IndexSpans { place, spans }], filter };
+        let path = Path::Attributes { indexes: vec![IndexSpans { slot, spans }], filter };
         best = Some(Cheapest { cost, numbers: vec![considered.len() - 1], path }.or(best));
     }
     if let Some(Ok(Union { entries, indexes })) = union {
@@ -518,12 +518,12 @@ fn cheapest(
 fn share_of<'u>(
     union: &'u std::result::Result<Union, String>,
     versions: &[Arc<Version>],
-    place: usize,
+    slot: usize,
 ) -> (Option<u64>, &'u str) {
-    match (unusable(versions, place), union) {
+    match (unusable(versions, slot), union) {
         (Some(reason), _) => (None, reason),
         (None, Err(reason)) => (None, reason),
-        (None, Ok(union)) => match union.share_of(place) {
+        (None, Ok(union)) => match union.share_of(slot) {
             None => (None, COLUMN_SERVED),
             entries => (entries, CHEAPER),
         },
@@ -546,20 +546,20 @@ fn scattered_union(
     implied: &Implied,
 ) -> Result<Option<std::result::Result<Union, String>>> {
     let Some(words) = &implied.scattered else { return Ok(None) };
-    let usable = |(place, _): &(usize, _)| unusable(versions, *place).is_none();
+    let usable = |(slot, _): &(usize, _)| unusable(versions, *slot).is_none();
     let usable: Vec<_> = snapshot.indexes.secondaries().filter(usable).collect();
-    let estimate = |place: usize, span: &KeySpan| estimate_spans(versions, place, std::slice::from_ref(span));
+    let estimate = |slot: usize, span: &KeySpan| estimate_spans(versions, slot, std::slice::from_ref(span));
     union_of(words, &snapshot.history, &usable, &estimate).map(Some)
 }
 
 /// Approximate number of entries in spans of the B-trees with a slot.
-fn estimate_spans(versions: &[Arc<Version>], place: usize, spans: &[KeySpan]) -> Result<u64> {
+fn estimate_spans(versions: &[Arc<Version>], slot: usize, spans: &[KeySpan]) -> Result<u64> {
     let mut entries = 0;
     // The entries counted in memory are divided among the partitions.
     let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
     for version in versions {
         for span in spans {
-            entries += estimate(version, place, span.range(), counted_max)?;
+            entries += estimate(version, slot, span.range(), counted_max)?;
         }
     }
     Ok(entries)
@@ -580,8 +580,8 @@ pub(super) fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
 
 /// Approximate number of entries of a spatial index that meet the windows. Reads at most
 /// `pages_max` pages per component.
-fn estimate_windows(versions: &[Arc<Version>], place: usize, windows: &[Rect], pages_max: usize) -> Result<u64> {
-    let sources = spatial_sources(versions, place)?;
+fn estimate_windows(versions: &[Arc<Version>], slot: usize, windows: &[Rect], pages_max: usize) -> Result<u64> {
+    let sources = spatial_sources(versions, slot)?;
     let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
     let mut met = 0;
     for window in windows {

@@ -24,7 +24,7 @@ pub(super) struct ReadCommitted {
     /// Version of the schema for which conditions and columns are prepared.
     schema_version: u32,
     /// Slots of the indexes that provide candidates.
-    pub places: Vec<usize>,
+    pub slots: Vec<usize>,
     /// The partition whose spatial index is searched, counted within the scope.
     partition: usize,
 }
@@ -42,7 +42,7 @@ impl Execution {
     /// The schema has changed, or the index that provides candidates was dropped.
     pub fn begin_step(&mut self) -> Result<()> {
         let Some(committed) = &self.committed else { return Ok(()) };
-        let (version, places) = (committed.schema_version, &committed.places);
+        let (version, slots) = (committed.schema_version, &committed.slots);
         if !self.snapshot.renew() {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Execution {
             return changed("the schema was changed".into());
         }
         let versions = self.snapshot.versions();
-        match places.iter().any(|place| unusable(&versions, *place).is_some()) {
+        match slots.iter().any(|slot| unusable(&versions, *slot).is_some()) {
             true => changed("the index that it went through was dropped".into()),
             false => Ok(()),
         }
@@ -66,7 +66,7 @@ impl Execution {
     pub fn begin_fetch(&mut self, candidates: usize) -> Result<()> {
         for place in self.taken..self.taken + candidates {
             let Some(key) = self.chunk.get(place) else { break };
-            self.snapshot.engine.locks.wait_instant(self.snapshot.lock_hash(key));
+            self.snapshot.core.locks().wait_instant(self.snapshot.lock_hash(key));
         }
         self.begin_step()
     }
@@ -75,7 +75,7 @@ impl Execution {
     /// none.
     pub fn begin_next_partition(&mut self) -> Result<bool> {
         let Some(committed) = &mut self.committed else { return Ok(false) };
-        let &[place] = committed.places.as_slice() else { return Ok(false) };
+        let &[slot] = committed.slots.as_slice() else { return Ok(false) };
         let partition = committed.partition + 1;
         if partition >= self.snapshot.scope().len() {
             return Ok(false);
@@ -85,14 +85,14 @@ impl Execution {
         let windows = self.filters.windows().unwrap_or_default();
         let versions = self.snapshot.versions();
         let searched = &versions[partition..=partition];
-        if !antimatter_fits(&self.snapshot, searched, place, windows)? {
+        if !antimatter_fits(&self.snapshot, searched, slot, windows)? {
             return Err(Error::Failed(format!(
                 "the keys deleted from dataset {:?} during a query at read committed do not fit in its \
                  memory; raise --memory-limit, or ask at snapshot",
                 self.snapshot.dataset_name()
             )));
         }
-        self.source = Source::Index(IndexScan::new(&self.snapshot, searched, place, windows));
+        self.source = Source::Index(IndexScan::new(&self.snapshot, searched, slot, windows));
         Ok(true)
     }
 }

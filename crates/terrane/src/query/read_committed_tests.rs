@@ -72,7 +72,7 @@ fn hash_of(dataset: &Dataset, key: i64) -> u64 {
 
 /// Spins until a thread waits for a key's lock, or has ended without waiting.
 fn await_waiter<T>(dataset: &Dataset, key: i64, reader: &ScopedJoinHandle<'_, T>) {
-    while dataset.engine.locks.waiting(hash_of(dataset, key)) == 0 {
+    while dataset.engine.core.locks().waiting(hash_of(dataset, key)) == 0 {
         assert!(!reader.is_finished(), "the query did not wait for the writer");
         thread::yield_now();
     }
@@ -96,7 +96,7 @@ fn read_beside<R: Send>(
         gate.open();
         writer.join().unwrap().unwrap();
         let found = reader.join().unwrap();
-        assert_eq!(dataset.engine.locks.held(), 0, "instant locks are released");
+        assert_eq!(dataset.engine.core.locks().held(), 0, "instant locks are released");
         found
     })
 }
@@ -108,7 +108,11 @@ fn beside_writer(write: impl Fn(&Dataset) -> Result<()> + Sync, query: &Query) -
         // A snapshot waits for no writer.
         assert_eq!(dataset.count(&query.clone().isolation(Isolation::Snapshot)).unwrap(), 3);
         await_waiter(dataset, 2, reader);
-        assert_eq!(dataset.engine.locks.held(), 1, "the waiting query holds nothing, and the writer holds its key");
+        assert_eq!(
+            dataset.engine.core.locks().held(),
+            1,
+            "the waiting query holds nothing, and the writer holds its key"
+        );
     })
 }
 
@@ -216,7 +220,7 @@ fn a_limited_query_waits_only_for_the_rows_that_it_returns() {
         |dataset, reader| {
             while !reader.is_finished() {
                 assert_eq!(
-                    dataset.engine.locks.waiting(hash_of(dataset, 2)),
+                    dataset.engine.core.locks().waiting(hash_of(dataset, 2)),
                     0,
                     "the query waits for a record that is not a row"
                 );
@@ -232,11 +236,11 @@ fn a_limited_query_waits_only_for_the_rows_that_it_returns() {
 fn a_query_that_waits_for_a_writer_holds_no_sealed_memory() {
     let (_store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..5000).map(|number| (Key::Int(number), 1.0, 1.0)));
-    assert!(dataset.engine.seal(&dataset.handle).unwrap());
+    assert!(dataset.engine.core.seal(&dataset.handle).unwrap());
     let version = dataset.snapshot().versions_full()[0].clone();
     let sealed = Arc::downgrade(&version.generations[version.generations.len() - 1]);
     drop(version);
-    let held = dataset.engine.locks.lock(hash_of(&dataset, 4000));
+    let held = dataset.engine.core.locks().lock(hash_of(&dataset, 4000));
     thread::scope(|scope| {
         let reader = scope.spawn(|| rows(&dataset, &near(Isolation::ReadCommitted).columns(["id"])).0.len());
         await_waiter(&dataset, 4000, &reader);
@@ -266,7 +270,7 @@ fn a_slow_reader_holds_no_sealed_memory_of_a_later_partition() {
     let is_later = |key: &Key| dataset.handle.partition_of(&key.to_encoded().unwrap()) == 1;
     let mut later = (5000..).map(key).filter(is_later).map(|key| (key, 1.0, 1.0));
     put(&dataset, later.by_ref().take(50));
-    assert!(dataset.engine.seal(&dataset.handle).unwrap());
+    assert!(dataset.engine.core.seal(&dataset.handle).unwrap());
     let version = dataset.snapshot().versions_full()[1].clone();
     let sealed = Arc::downgrade(&version.generations[version.generations.len() - 1]);
     drop(version);

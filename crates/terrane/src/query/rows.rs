@@ -18,7 +18,7 @@ use super::execute::Execution;
 use super::explain::{Explanation, PLANNING};
 use super::plan::Path;
 use crate::batch::BatchBuilder;
-use crate::engine::Engine;
+use crate::engine::CommitCore;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
@@ -49,7 +49,7 @@ enum Begun {
 /// Chooses the plan of an answer.
 fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
     let cancellation = Arc::new(Cancellation::default());
-    let started = snapshot.engine.storage.monotonic_ns();
+    let started = snapshot.core.environment().storage.monotonic_ns();
     let mut execution = Execution::new(snapshot, query, cancellation)?;
     if let Some(place) = &query.nearest {
         query.isolation.check_nearest()?;
@@ -177,13 +177,13 @@ struct Gathering {
     explanation: Explanation,
     pages_before: u64,
     /// Dropped last.
-    engine: Arc<Engine>,
+    core: Arc<CommitCore>,
 }
 
 impl Gathering {
     /// `None` if not all threads can be started.
     fn start(parts: Vec<Snapshot>, query: &Query, path: &Path, whole: &mut Execution) -> Option<Self> {
-        let engine = parts[0].engine.clone();
+        let core = parts[0].core.clone();
         let mut gathering = Self {
             finders: Vec::with_capacity(parts.len()),
             next: 0,
@@ -191,8 +191,8 @@ impl Gathering {
             rows: 0,
             cancellation: Arc::new(Cancellation::default()),
             explanation: Explanation::default(),
-            pages_before: engine.cache.counters().pages_read,
-            engine,
+            pages_before: core.environment().cache().counters().pages_read,
+            core,
         };
         for part in parts {
             let (tell, told) = sync_channel(BATCHES_READY);
@@ -255,7 +255,7 @@ impl Gathering {
         sum.threads = self.finders.len();
         sum.matches = self.rows;
         // All threads read through one cache.
-        let read_by_all = self.engine.cache.counters().pages_read - self.pages_before;
+        let read_by_all = self.core.environment().cache().counters().pages_read - self.pages_before;
         sum.pages_read = self.explanation.pages_read + read_by_all;
         sum
     }

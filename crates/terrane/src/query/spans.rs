@@ -71,7 +71,7 @@ pub(super) fn of_keys(keys: &Domain<Vec<u8>>) -> Vec<KeySpan> {
 /// long.
 #[derive(Debug)]
 pub(super) struct SpanScan {
-    place: usize,
+    slot: usize,
     /// Ascending.
     spans: Vec<KeySpan>,
     /// The current span; `None` at the end.
@@ -92,8 +92,8 @@ struct Current {
 
 impl SpanScan {
     /// Scans ascending spans in the partitions visible to a snapshot.
-    pub fn new(snapshot: &Snapshot, place: usize, spans: Vec<KeySpan>) -> Self {
-        let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize, in_steps: false };
+    pub fn new(snapshot: &Snapshot, slot: usize, spans: Vec<KeySpan>) -> Self {
+        let mut scan = Self { slot, spans, current: None, is_primary: slot == PRIMARY as usize, in_steps: false };
         scan.go_to(snapshot, snapshot.scope().start, 0);
         scan
     }
@@ -143,9 +143,9 @@ impl SpanScan {
             visit(key, value)
         };
         if self.in_steps {
-            let _ = snapshot.visit_btree_step(*partition, self.place, position, visit)?;
+            let _ = snapshot.visit_btree_step(*partition, self.slot, position, visit)?;
         } else {
-            snapshot.visit_btree_from(*partition, self.place, position, visit)?;
+            snapshot.visit_btree_from(*partition, self.slot, position, visit)?;
         }
         if ended || position.ended {
             let (partition, number) = (*partition, *number);

@@ -26,7 +26,7 @@ fn a_slow_reader_holds_no_sealed_memory_of_any_window() {
     put(&dataset, (0..2000).map(|number| (Key::Int(number), 175.0, number as f64 / 100.0)));
     dataset.flush().unwrap();
     put(&dataset, (2000..2100).map(|number| (Key::Int(number), -175.0, 1.0)));
-    assert!(dataset.engine.seal(&dataset.handle).unwrap());
+    assert!(dataset.engine.core.seal(&dataset.handle).unwrap());
     put(&dataset, (2100..19_000).map(|number| (Key::Int(number), -175.0, number as f64 / 1000.0)));
     let snapshot = dataset.snapshot();
     let version = snapshot.versions_full();

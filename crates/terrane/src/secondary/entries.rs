@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use terrane_lsm::index::{decode_rect, encode_rect};
-use terrane_lsm::operation::{Operation, encode_operation};
+use terrane_lsm::operation::Operation;
 use terrane_space::Rect;
 
 use super::attributes;
@@ -177,14 +177,14 @@ pub(crate) fn copies_bytes(indexes: &Indexes, key: &[u8], rect: &Rect) -> usize 
     several.map(|index| index.positions(rect).len() * (key.len() + BOX_BYTES)).sum()
 }
 
-/// Appends the operations of all secondary indexes to a log entry that changes a record, and returns how many.
+/// Appends the operations of all secondary indexes for the change of a record; returns how many.
 pub(crate) fn add_operations(
     indexes: &Indexes,
     history: &SchemaHistory,
     key: &[u8],
     old: Side<'_>,
     new: Side<'_>,
-    entry: &mut Vec<u8>,
+    append: &mut dyn FnMut(&Operation<'_>),
 ) -> Result<usize> {
     let points = history.newest().holds_points();
     let mut operations = 0;
@@ -192,15 +192,15 @@ pub(crate) fn add_operations(
         let (id, content) = (index.definition.id, &index.content);
         let mut add = |delete: bool, entry_key: &[u8]| {
             operations += 1;
-            encode_operation(&Operation { index: id, delete, key: entry_key, value: content.value(key) }, entry);
+            append(&Operation { index: id, delete, key: entry_key, value: content.value(key) });
         };
         if *content == Content::Boxes {
             if old.rect != new.rect {
                 for (rect, delete) in [(old.rect, true), (new.rect, false)] {
                     if let Some(rect) = rect {
-                        let mut place = Vec::with_capacity(32);
-                        encode_rect(&rect, points, &mut place);
-                        add(delete, &place);
+                        let mut encoded = Vec::with_capacity(32);
+                        encode_rect(&rect, points, &mut encoded);
+                        add(delete, &encoded);
                     }
                 }
             }

@@ -53,11 +53,11 @@ fn keys_that_are_not_there_are_mostly_told_without_their_leaves() {
         let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
         fill(&store, &dataset, &mut (0..RECORDS).map(key));
         let pages_read = |keys: &mut dyn Iterator<Item = i64>, is_there: bool| {
-            let before = dataset.engine.cache.counters().pages_read;
+            let before = dataset.engine.environment().cache().counters().pages_read;
             for key in keys {
                 assert_eq!(dataset.get(&Key::Int(key)).unwrap().is_some(), is_there, "{name}: {key}");
             }
-            dataset.engine.cache.counters().pages_read - before
+            dataset.engine.environment().cache().counters().pages_read - before
         };
         let absent = pages_read(&mut (1..RECORDS * 2).step_by(800), false);
         let leaves = pages_read(&mut (0..RECORDS * 2).step_by(800), true);

@@ -4,12 +4,10 @@
 //! loads and checks ask it, so that they cannot disagree.
 
 mod attributes;
-mod build;
 mod definition;
 mod entries;
 mod options;
 mod stop_words;
-mod unbuilt;
 
 use std::sync::Arc;
 
@@ -27,7 +25,6 @@ pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
 pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};
 pub use options::IndexOptions;
 pub use stop_words::StopWords;
-pub(crate) use unbuilt::{first_unbuilt, is_unbuilt, unbuilt};
 
 use crate::schema::{Schema, SchemaHistory};
 use crate::{Error, Result};
@@ -137,7 +134,7 @@ fn spatial_index(definition: &IndexDefinition, schema: &Schema) -> Result<Arc<dy
     }
 }
 
-/// The indexes of a dataset by their places in its partition, where those that were dropped leave gaps.
+/// The indexes of a dataset by their slots in its partition, where those that were dropped leave gaps.
 #[derive(Clone, Debug)]
 pub(crate) struct Indexes(Vec<Option<Arc<DatasetIndex>>>);
 
@@ -155,9 +152,9 @@ impl Indexes {
         definitions.into_iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// The indexes that there are, with their places.
+    /// The indexes that there are, with their slots.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Arc<DatasetIndex>)> {
-        self.0.iter().enumerate().filter_map(|(place, index)| Some((place, index.as_ref()?)))
+        self.0.iter().enumerate().filter_map(|(slot, index)| Some((slot, index.as_ref()?)))
     }
 
     /// As [`Self::iter`], without the primary.
@@ -165,19 +162,19 @@ impl Indexes {
         self.iter().filter(|(_, index)| index.definition.id != PRIMARY)
     }
 
-    /// The index at a place.
-    pub fn get(&self, place: usize) -> Option<&Arc<DatasetIndex>> {
-        self.0.get(place)?.as_ref()
+    /// The index at a slot.
+    pub fn get(&self, slot: usize) -> Option<&Arc<DatasetIndex>> {
+        self.0.get(slot)?.as_ref()
     }
 
-    /// The index of a name, and its place.
+    /// The index of a name, and its slot.
     pub fn find(&self, name: &str) -> Option<(usize, &Arc<DatasetIndex>)> {
         self.iter().find(|(_, index)| index.definition.name == name)
     }
 
     /// Its name, for messages.
-    pub fn name(&self, place: usize) -> &str {
-        self.get(place).map_or("dropped", |index| &index.definition.name)
+    pub fn name(&self, slot: usize) -> &str {
+        self.get(slot).map_or("dropped", |index| &index.definition.name)
     }
 
     /// What the catalog says of them.
@@ -187,16 +184,16 @@ impl Indexes {
 
     /// These and one more.
     pub fn with(&self, index: Arc<DatasetIndex>) -> Self {
-        let mut places = self.0.clone();
-        places.push(Some(index));
-        Self(places)
+        let mut slots = self.0.clone();
+        slots.push(Some(index));
+        Self(slots)
     }
 
-    /// These without the one at a place.
-    pub fn without(&self, place: usize) -> Self {
-        let mut places = self.0.clone();
-        places[place] = None;
-        Self(places)
+    /// These without the one at a slot.
+    pub fn without(&self, slot: usize) -> Self {
+        let mut slots = self.0.clone();
+        slots[slot] = None;
+        Self(slots)
     }
 
     /// These after a column got another name.

@@ -13,7 +13,7 @@ pub use version::{VALUE_LENGTH_MAX, Version};
 
 use super::counters::Counters;
 use super::tree::{CheckReport, Columns, LeafWalk, Order, Shape, Tree};
-use super::{ErasedMemory, Kind, MemoryComponent, SEQUENCE_MAX, Versioned};
+use super::{ErasedMemory, Kind, SEQUENCE_MAX, Versioned};
 use crate::{Error, Result};
 use std::ops::ControlFlow;
 use version::{Newest, VersionHead};
@@ -159,33 +159,16 @@ impl ErasedMemory for MemoryBTree {
     }
 }
 
-impl MemoryComponent for MemoryBTree {
-    type Entry<'a> = KeyValue<'a>;
-    type Probe<'p> = KeyRange<'p>;
-
-    fn search<'a>(
+impl MemoryBTree {
+    /// Visits all entries in order, visible or not, until the visitor breaks. Keys ascend; the
+    /// versions of a key come newest first.
+    ///
+    /// # Errors
+    /// The visitor's.
+    pub fn drain<'a>(
         &'a self,
-        probe: KeyRange<'_>,
-        snapshot: u64,
-        visit: &mut dyn FnMut(Versioned<KeyValue<'a>>) -> ControlFlow<()>,
-    ) {
-        for (key, version) in self.range(probe, snapshot) {
-            if visit(versioned(key, version)).is_break() {
-                return;
-            }
-        }
-    }
-
-    fn insert(&self, entry: KeyValue<'_>, sequence: u64) -> Result<()> {
-        self.put(entry.key, entry.value, sequence)
-    }
-
-    fn delete(&self, entry: KeyValue<'_>, sequence: u64) -> Result<()> {
-        self.delete(entry.key, sequence)
-    }
-
-    /// Keys ascend; the versions of a key come newest first.
-    fn drain<'a>(&'a self, visit: &mut dyn FnMut(Versioned<KeyValue<'a>>) -> Result<ControlFlow<()>>) -> Result<()> {
+        visit: &mut dyn FnMut(Versioned<KeyValue<'a>>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let mut cells = Vec::new();
         for leaf in LeafWalk::all(&self.tree) {
             leaf.sort_into(&mut cells);

@@ -16,7 +16,7 @@ pub use nearest::{Child, NodeHandle};
 
 use super::counters::Counters;
 use super::tree::{Cell, CheckReport, Columns, LeafWalk, Order, Shape, Tree};
-use super::{ErasedMemory, Kind, MemoryComponent, SEQUENCE_MAX, Versioned};
+use super::{ErasedMemory, Kind, SEQUENCE_MAX, Versioned};
 use crate::curve::{Representative, holds_reference};
 use crate::{Error, Result};
 use columns::{Spatial, SpatialItem};
@@ -267,30 +267,15 @@ impl ErasedMemory for MemoryRTree {
     }
 }
 
-impl MemoryComponent for MemoryRTree {
-    type Entry<'a> = SpatialEntry<'a>;
-    type Probe<'p> = Rect;
-
-    fn search<'a>(
-        &'a self,
-        probe: Rect,
-        snapshot: u64,
-        visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> ControlFlow<()>,
-    ) {
-        self.search(&probe, snapshot, visit);
-    }
-
-    fn insert(&self, entry: SpatialEntry<'_>, sequence: u64) -> Result<()> {
-        self.insert(entry.position, entry.rect, entry.key, sequence)
-    }
-
-    fn delete(&self, entry: SpatialEntry<'_>, sequence: u64) -> Result<()> {
-        self.delete(entry.position, entry.rect, entry.key, sequence)
-    }
-
+impl MemoryRTree {
+    /// Visits all entries in order, visible or not, until the visitor breaks.
+    ///
     /// Ordered by position, then key, then sequence number. Entries equal in all three are in the
     /// order in which they were written.
-    fn drain<'a>(
+    ///
+    /// # Errors
+    /// The visitor's.
+    pub fn drain<'a>(
         &'a self,
         visit: &mut dyn FnMut(Versioned<SpatialEntry<'a>>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {

@@ -21,9 +21,9 @@ use crate::{Error, Result};
 
 impl Importer {
     /// Notes the state that the keys will be compared with.
-    pub(super) fn note_compared(&mut self) {
+    pub(super) fn look(&mut self) {
         // Before the versions are read: so they have all changes up to this number.
-        let sequence = self.engine.visibility.visible();
+        let sequence = self.engine.core.visible();
         let versions = self.handle.partitions.versions();
         let parts = versions.iter().flat_map(|version| version.components(PRIMARY as usize));
         self.compared = Compared { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
@@ -43,7 +43,7 @@ impl Importer {
         if self.created.is_some() {
             return Ok(false);
         }
-        let run = |run| Ok(BTreeComponent::open(self.engine.workshop.file(run)?)?);
+        let run = |run| Ok(BTreeComponent::open(self.engine.environment().context.file(run)?)?);
         let runs = runs.iter().map(run).collect::<Result<Vec<_>>>()?;
         for version in self.handle.partitions.versions().iter() {
             let Some((smallest, largest)) = search::key_range(version, PRIMARY as usize)? else { continue };
@@ -58,17 +58,16 @@ impl Importer {
     pub(super) fn install(&mut self, mut loaded: Loaded, primaries: &[Arc<BTreeComponent>]) -> Result<()> {
         let engine = self.engine.clone();
         let handle = self.handle.clone();
-        let _changes = engine.catalog_changes.lock();
+        let _changes = engine.catalog.lock();
         let replaced = self.replaced.take();
-        if self.created.is_some() && replaced.is_none() && engine.datasets.load().contains_key(&handle.name) {
+        if self.created.is_some() && replaced.is_none() && engine.datasets.contains(&handle.name) {
             return Err(Error::usage(format!("dataset {:?} was created meanwhile", handle.name)));
         }
         let _replaced_gate = replaced.as_ref().map(|replaced| replaced.exclude()).transpose()?;
         let _gate = handle.exclude()?;
         self.dataset().check_not_widened_since(self.widenings)?;
         let changed = self.changed_history()?;
-        engine.seal(&handle)?;
-        while engine.flush_oldest(&handle)? {}
+        engine.maintenance.flush(&handle)?;
         self.judge_written_meanwhile(primaries, &mut loaded)?;
         for (_, largest) in primaries.iter().filter_map(|primary| primary.key_range()) {
             handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
@@ -81,19 +80,19 @@ impl Importer {
         let metas = loaded.by_partition(primaries.len(), &indexes);
         if let Some(replaced) = &replaced {
             handle.inherit(&replaced.handle);
-            engine.spare_snapshots(&replaced.handle)?;
+            engine.catalog.flush_for_snapshots(&replaced.handle)?;
         }
         let history = changed.clone().unwrap_or_else(|| handle.history.load_full());
         let has_new_catalog = changed.is_some() || replaced.is_some();
-        let catalog = has_new_catalog.then(|| handle.catalog(&history, &indexes)).transpose()?;
+        let catalog = has_new_catalog.then(|| handle.definition(&history, &indexes)).transpose()?;
         let created = self.created.take();
         let is_new = created.is_some();
         let files = &mut self.files;
         let mut removed = None;
-        engine.with_sequence(|sequence| {
+        engine.core.with_sequence(|sequence| {
             let change = |manifest: &mut Manifest| {
                 if let Some(replaced) = &replaced {
-                    removed = Some(engine.remove(manifest, &replaced.handle)?);
+                    removed = Some(engine.catalog.remove(manifest, &replaced.handle)?);
                 }
                 if let Some(state) = created {
                     manifest.add_dataset(state);
@@ -109,20 +108,21 @@ impl Importer {
                     handle.history.store(history);
                 }
             };
-            let installed = handle.partitions.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
+            let installed =
+                handle.partitions.install_loaded(&engine.environment().context, &metas, sequence, change, show_schema);
             // From the step on, the files are the store's. If it is unknown whether the step
             // reached the disk, they may be.
-            if installed.is_ok() || engine.workshop.manifest.has_failed() {
+            if installed.is_ok() || engine.environment().context.manifest.has_failed() {
                 files.give_away(metas.iter().flatten().flatten());
             }
             installed?;
             if is_new {
-                engine.publish(handle.clone());
+                engine.catalog.publish(handle.clone());
             }
             Ok(())
         })?;
         if let (Some(replaced), Some(removed)) = (&replaced, &removed) {
-            engine.give_up(&replaced.handle, removed);
+            engine.catalog.release(&replaced.handle, removed);
         }
         Ok(())
     }
@@ -218,12 +218,12 @@ impl Loaded {
         Self { metas: vec![(PRIMARY as usize, primaries)] }
     }
 
-    pub fn has(&self, place: usize) -> bool {
-        self.metas.iter().any(|(loaded, _)| *loaded == place)
+    pub fn has(&self, slot: usize) -> bool {
+        self.metas.iter().any(|(loaded, _)| *loaded == slot)
     }
 
-    pub fn add(&mut self, place: usize, metas: Vec<ComponentMeta>) {
-        self.metas.push((place, metas));
+    pub fn add(&mut self, slot: usize, metas: Vec<ComponentMeta>) {
+        self.metas.push((slot, metas));
     }
 
     pub fn bytes(&self) -> u64 {
@@ -232,16 +232,16 @@ impl Loaded {
 
     /// Forgets all but the primaries, so that they are loaded again. The import removes the files.
     fn forget_secondaries(&mut self) {
-        self.metas.retain(|(place, _)| *place == PRIMARY as usize);
+        self.metas.retain(|(slot, _)| *slot == PRIMARY as usize);
     }
 
     /// The component of each slot of each partition; `None` where the index was dropped.
     fn by_partition(&self, partitions: usize, indexes: &Indexes) -> Vec<Vec<Option<ComponentMeta>>> {
-        let places = self.metas.iter().map(|(place, _)| place + 1).max().unwrap_or(0);
-        let mut by_partition = vec![vec![None; places]; partitions];
-        for (place, metas) in self.metas.iter().filter(|(place, _)| indexes.get(*place).is_some()) {
+        let slots = self.metas.iter().map(|(slot, _)| slot + 1).max().unwrap_or(0);
+        let mut by_partition = vec![vec![None; slots]; partitions];
+        for (slot, metas) in self.metas.iter().filter(|(slot, _)| indexes.get(*slot).is_some()) {
             for (partition, meta) in by_partition.iter_mut().zip(metas) {
-                partition[*place] = Some(meta.clone());
+                partition[*slot] = Some(meta.clone());
             }
         }
         by_partition

@@ -108,11 +108,11 @@ impl Importer {
         mode: ImportMode,
     ) -> Result<Self> {
         engine.check_writable()?;
-        engine.check_disk()?;
+        engine.maintenance.check_disk()?;
         let Target { handle, created, replaced } = Target::of(&engine, name, schema, options, mode)?;
         let history = handle.history.load_full();
         let schema = history.newest().clone();
-        let files = UnnamedFiles::new(engine.storage.clone());
+        let files = UnnamedFiles::new(engine.environment().storage.clone());
         Ok(Self {
             mode,
             engine,
@@ -203,7 +203,7 @@ impl Importer {
                 Ok(()) => rows.inexact_integers(row).for_each(|(place, integer)| self.inexact[place] = Some(integer)),
                 Err(error) if error.is_refusal() => refused.push(RefusedRow { row, error }),
                 Err(error) => {
-                    self.engine.note_failure(&error);
+                    self.engine.core.note_failure(&error);
                     return Err(error);
                 }
             }
@@ -219,10 +219,10 @@ impl Importer {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let first = self.ascending.is_none() && self.ascending_run.is_none();
         if first {
-            self.ascending = Some(BTreeBuilder::new(self.engine.workshop.writer()?, false).with_filters());
+            self.ascending = Some(BTreeBuilder::new(self.engine.environment().context.writer()?, false).with_filters());
         }
         if let Some(builder) = &mut self.ascending {
-            let fits = self.ascending_rows.memory_used() < self.engine.shares.work / 8;
+            let fits = self.ascending_rows.memory_used() < self.engine.environment().shares.work / 8;
             if first || (fits && key > self.last_key.as_slice()) {
                 self.last_key.clear();
                 self.last_key.extend_from_slice(key);
@@ -234,7 +234,7 @@ impl Importer {
             }
             self.finish_ascending()?;
         }
-        if self.buffer.memory_used() + key.len() + value.len() > self.engine.shares.work {
+        if self.buffer.memory_used() + key.len() + value.len() > self.engine.environment().shares.work {
             self.spill()?;
         }
         self.buffer.push(key, value, self.rows);
@@ -251,7 +251,7 @@ impl Importer {
     }
 
     fn spill(&mut self) -> Result<()> {
-        if let Some(run) = runs::spill(&mut self.buffer, &self.engine.workshop)? {
+        if let Some(run) = runs::spill(&mut self.buffer, &self.engine.environment().context)? {
             self.files.add(&run);
             self.spilled.push(run);
         }
@@ -287,8 +287,8 @@ impl Importer {
     ) -> Result<ImportReport> {
         let engine = self.engine.clone();
         let report =
-            self.load_and_install(on_refused, before_commit).inspect_err(|error| engine.note_failure(error))?;
-        engine.after_flush();
+            self.load_and_install(on_refused, before_commit).inspect_err(|error| engine.core.note_failure(error))?;
+        engine.maintenance.after_flush();
         Ok(report)
     }
 
@@ -302,7 +302,7 @@ impl Importer {
         self.buffer = RunBuffer::default();
         let primaries = self.merge_runs(on_refused)?;
         let engine = self.engine.clone();
-        let open = |meta| Ok(Arc::new(BTreeComponent::open(engine.workshop.file(meta)?)?));
+        let open = |meta| Ok(Arc::new(BTreeComponent::open(engine.environment().context.file(meta)?)?));
         let components = primaries.iter().map(open).collect::<Result<Vec<_>>>()?;
         let records = primaries.iter().map(|primary| primary.statistics.entries).sum();
         let mut loaded = Loaded::new(primaries);
@@ -317,22 +317,22 @@ impl Importer {
     /// partitions at a time.
     fn load_indexes(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
         let engine = self.engine.clone();
-        let threads = threads_of(engine.workshop.threads_max, primaries.len());
-        let budget = engine.shares.work / threads;
+        let threads = threads_of(engine.environment().context.threads_max, primaries.len());
+        let budget = engine.environment().shares.work / threads;
         // Before the history is read, which then has the columns of these indexes.
         let indexes = self.handle.indexes.load_full();
         let history = self.history_of_all()?;
-        for (place, index) in indexes.secondaries() {
-            if loaded.has(place) {
+        for (slot, index) in indexes.secondaries() {
+            if loaded.has(slot) {
                 continue;
             }
             let metas = parallel::map(threads, primaries, |primary| {
                 let (primary, before) = (primary.clone(), self.before.as_ref());
-                load_index(&engine.workshop, index, &history, primary, before, budget, Statistics::LOADED)
+                load_index(&engine.environment().context, index, &history, primary, before, budget, Statistics::LOADED)
             });
-            engine.note_failures(&metas);
+            engine.core.note_failures(&metas);
             metas.iter().flatten().for_each(|meta| self.files.add(meta));
-            loaded.add(place, metas.into_iter().collect::<Result<_>>()?);
+            loaded.add(slot, metas.into_iter().collect::<Result<_>>()?);
         }
         Ok(())
     }
@@ -340,9 +340,9 @@ impl Importer {
     /// Merges the accepted rows into one primary component per partition.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        self.note_compared();
-        reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
-            runs::merge(&engine.workshop, runs)
+        self.look();
+        reduce(&mut self.spilled, &mut self.files, engine.environment().shares.work, &mut |runs| {
+            runs::merge(&engine.environment().context, runs)
         })?;
         // The ascending run has the earliest rows. The other runs follow in the order of their
         // rows.
@@ -357,7 +357,7 @@ impl Importer {
         if let ([run], true, false, 1) = (&runs[..], self.ascending_run.is_some(), overlaps, partitions) {
             return Ok(vec![run.clone()]);
         }
-        let at_once = (engine.shares.work / BUILDER_BYTES).clamp(1, partitions);
+        let at_once = (engine.environment().shares.work / BUILDER_BYTES).clamp(1, partitions);
         let mut primaries = Vec::with_capacity(partitions);
         for first in (0..partitions).step_by(at_once) {
             let group = first..partitions.min(first + at_once);
@@ -375,13 +375,13 @@ impl Importer {
         on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
     ) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        let builder = |_| Ok(BTreeBuilder::new(engine.workshop.writer()?, false).with_filters());
+        let builder = |_| Ok(BTreeBuilder::new(engine.environment().context.writer()?, false).with_filters());
         let mut builders = group.clone().map(builder).collect::<Result<Vec<_>>>()?;
         let mut versions = self.handle.partitions.versions();
         let mut key: Option<Vec<u8>> = None;
         let (mut partition, mut exists) = (0, false);
         let (mut ascending_entries, mut visited) = (0, 0);
-        visit_runs(&engine.workshop, runs, &mut |entry| {
+        visit_runs(&engine.environment().context, runs, &mut |entry| {
             visited += 1;
             if visited % RECORDS_STEP == 0 {
                 // New versions, so that no sealed memory is kept for long. Keys written since the

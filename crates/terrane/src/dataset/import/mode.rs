@@ -34,7 +34,7 @@ pub enum ImportMode {
 impl ImportMode {
     /// Refuses a mode that does not fit the store.
     pub(crate) fn check(self, engine: &Engine, name: &str) -> Result<()> {
-        match (self, engine.dataset(name)) {
+        match (self, engine.datasets.get(name)) {
             (Self::Create, Ok(_)) => {
                 Err(Error::usage(format!("dataset {name:?} exists already, and this import creates a dataset")))
             }
@@ -66,16 +66,18 @@ impl Target {
         mode.check(engine, name)?;
         let existing = engine.datasets.load().get(name).cloned();
         let (state, replaced) = match existing {
-            Some(old) if mode == ImportMode::Replace => (engine.successor(&old, schema)?, Some(Replaced::new(old))),
+            Some(old) if mode == ImportMode::Replace => {
+                (engine.catalog.describe_successor(&old, schema)?, Some(Replaced::new(old)))
+            }
             Some(handle) => return Ok(Self { handle, created: None, replaced: None }),
             None => {
                 if mode == ImportMode::Upsert {
                     check_key(&schema)?;
                 }
-                (engine.new_dataset(name, schema, options)?, None)
+                (engine.catalog.describe_new(name, schema, options)?, None)
             }
         };
-        let handle = Arc::new(DatasetHandle::open(&engine.storage, &engine.cache, &state, false)?);
+        let handle = engine.catalog.open(&state)?;
         Ok(Self { handle, created: Some(state), replaced })
     }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, Entry};
 use terrane_lsm::disk::{ComponentMeta, Statistics};
-use terrane_lsm::partition::Workshop;
+use terrane_lsm::partition::MaintenanceContext;
 
 use crate::Result;
 use crate::runs::RunBuffer;
 
 /// Writes the records of a buffer, if any, to a run, and empties the buffer.
-pub(super) fn spill(buffer: &mut RunBuffer, workshop: &Workshop) -> Result<Option<ComponentMeta>> {
+pub(super) fn spill(buffer: &mut RunBuffer, context: &MaintenanceContext) -> Result<Option<ComponentMeta>> {
     if buffer.is_empty() {
         return Ok(None);
     }
-    let mut builder = BTreeBuilder::new(workshop.writer()?, true);
+    let mut builder = BTreeBuilder::new(context.writer()?, true);
     buffer.drain_sorted(|key, value, row| Ok(builder.push(key, false, sequence_of_row(row), value)?))?;
     Ok(Some(builder.finish(Statistics::LOADED)?))
 }
@@ -56,9 +56,9 @@ impl RowRanges {
 }
 
 /// Merges neighbouring spilled runs into one.
-pub(super) fn merge(workshop: &Workshop, runs: &[ComponentMeta]) -> Result<ComponentMeta> {
-    let mut builder = BTreeBuilder::new(workshop.writer()?, true);
-    visit_runs(workshop, runs, &mut |entry| {
+pub(super) fn merge(context: &MaintenanceContext, runs: &[ComponentMeta]) -> Result<ComponentMeta> {
+    let mut builder = BTreeBuilder::new(context.writer()?, true);
+    visit_runs(context, runs, &mut |entry| {
         Ok(builder.push(&entry.key, false, entry.begin.unwrap_or(0), entry.value)?)
     })?;
     Ok(builder.finish(Statistics::LOADED)?)
@@ -66,13 +66,13 @@ pub(super) fn merge(workshop: &Workshop, runs: &[ComponentMeta]) -> Result<Compo
 
 /// Visits the entries of runs by key, and equal keys by run, which is the order of their rows.
 pub(super) fn visit_runs(
-    workshop: &Workshop,
+    context: &MaintenanceContext,
     runs: &[ComponentMeta],
     visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut cursors = Vec::with_capacity(runs.len());
     for run in runs {
-        cursors.push(BTreeCursor::seek(Arc::new(BTreeComponent::open(workshop.file(run)?)?), &[])?);
+        cursors.push(BTreeCursor::seek(Arc::new(BTreeComponent::open(context.file(run)?)?), &[])?);
     }
     let mut key = Vec::new();
     loop {

@@ -1,11 +1,13 @@
 use terrane_lsm::log::LogOptions;
+use terrane_lsm::manifest::Manifest;
 use terrane_lsm::policy::MergePolicy;
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 
 use super::*;
 use crate::dataset::{AtomicBatch, Dataset};
-use crate::options::{DatasetOptions, Durability, MEMORY_LIMIT_MIN, Options};
+use crate::engine::Engine;
+use crate::options::{DatasetOptions, Durability, MEMORY_LIMIT_MIN, MemoryShares, Options};
 use crate::record::Record;
 use crate::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::value::Value;
@@ -23,19 +25,17 @@ fn with_columns(engine: &Arc<Engine>, name: &str, columns: Vec<Column>) -> Datas
     let key = KeyColumn { name: "id".into(), key_type: KeyType::Int64, generated: false };
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
     let schema = Schema::new(key, geometry, terrane_space::CoordinateSystem::Planar, columns).unwrap();
-    Dataset { engine: engine.clone(), handle: engine.create_dataset(name, schema, &DatasetOptions::default()).unwrap() }
+    Dataset { engine: engine.clone(), handle: engine.catalog.create(name, schema, &DatasetOptions::default()).unwrap() }
 }
 
 /// A write for which no flush can make room is refused, and does not wait for ever.
 #[test]
 fn a_write_that_can_never_have_room_is_refused() {
     for background in [false, true] {
-        let options = Options { background: false, ..Options::default() };
-        let mut engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
-        let changed = Arc::get_mut(&mut engine).unwrap();
-        changed.shares.components = 0;
-        changed.options.background = background;
-        engine.start_maintenance().unwrap();
+        let options = Options { background, ..Options::default() };
+        let shares = MemoryShares { components: 0, ..MemoryShares::of(&options).unwrap() };
+        let engine = Engine::open_without_threads(Arc::new(MemoryStorage::new()), options, shares).unwrap();
+        engine.maintenance.start().unwrap();
         let refused = dataset(&engine, "d").insert(&Record::at(1, 1.0, 2.0, Vec::new()));
         assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
         engine.close().unwrap();
@@ -52,38 +52,38 @@ fn batch(dataset: &Dataset, first: i64, bytes: usize) -> AtomicBatch<'_> {
     batch
 }
 
-/// What is admitted and not applied yet counts as memory, for small writes too; who has to wait goes on
-/// as soon as there is room.
+/// What is admitted and not applied yet counts as memory, for small writes too; who has to wait
+/// goes on as soon as there is room.
 #[test]
 fn large_writes_wait_for_those_that_are_on_their_way() {
     for background in [false, true] {
         let options = Options { memory_limit: MEMORY_LIMIT_MIN, background, ..Options::default() };
         let engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
-        engine.start_maintenance().unwrap();
         let dataset = texts(&engine, "d");
-        let share = engine.shares.components;
-        let first = engine.admit_write(share / 10 * 6).unwrap();
+        let share = engine.environment().shares.components;
+        let first = engine.maintenance.admit_write(share / 10 * 6).unwrap();
         let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 batch(&dataset, 0, share / 10 * 6).commit().unwrap();
                 is_done.store(true, Ordering::Relaxed);
             });
-            while engine.maintenance.turn.try_lock().is_some() && !is_done.load(Ordering::Relaxed) {
+            while engine.maintenance.ticket.try_lock().is_some() && !is_done.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             assert!(!is_done.load(Ordering::Relaxed), "background {background}: both at once");
             // A small one does not wait for a large one that waits.
             batch(&dataset, 1_000_000, 1000).commit().unwrap();
-            assert_eq!(engine.claimed(), share / 10 * 6);
+            assert_eq!(engine.maintenance.claimed(), share / 10 * 6);
             drop(first);
         });
-        assert_eq!(engine.claimed(), 0);
+        assert_eq!(engine.maintenance.claimed(), 0);
         engine.close().unwrap();
     }
 }
 
-/// A merge takes what is free until it fails, and what is flushed meanwhile has as much room as before.
+/// A merge takes what is free until it fails, and what is flushed meanwhile has as much room as
+/// before.
 #[test]
 fn a_flush_on_a_full_disk_waits_for_the_merges_under_way() {
     let disk = MemoryStorage::new();
@@ -92,11 +92,11 @@ fn a_flush_on_a_full_disk_waits_for_the_merges_under_way() {
     let dataset = texts(&engine, "d");
     batch(&dataset, 0, 100_000).commit().unwrap();
     disk.set_capacity(disk.used_bytes());
-    assert!(matches!(engine.flush_all(), Err(Error::Full { .. })), "nobody gives space back");
-    let merges = &engine.workshop.merges;
+    assert!(matches!(engine.maintenance.flush_all(), Err(Error::Full { .. })), "nobody gives space back");
+    let merges = &engine.environment().context.merges;
     std::thread::scope(|scope| {
         let merge = merges.begin();
-        let flush = scope.spawn(|| engine.flush_all());
+        let flush = scope.spawn(|| engine.maintenance.flush_all());
         while merges.waiting() == 0 && !flush.is_finished() {
             std::thread::yield_now();
         }
@@ -104,7 +104,7 @@ fn a_flush_on_a_full_disk_waits_for_the_merges_under_way() {
         drop(merge);
         assert!(flush.join().unwrap().unwrap());
     });
-    assert_eq!(engine.memory_used(), 0);
+    assert_eq!(engine.datasets.memory_used(), 0);
     engine.close().unwrap();
 }
 
@@ -117,8 +117,8 @@ fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
     let engine = Engine::open(Arc::new(disk.clone()), options).unwrap();
     let dataset = texts(&engine, "d");
     batch(&dataset, 0, 100_000).commit().unwrap();
-    engine.flush_all().unwrap();
-    assert!(engine.restore_reserve().unwrap());
+    engine.maintenance.flush_all().unwrap();
+    assert!(engine.disk.restore().unwrap());
     let mut is_first = true;
     let with_the_reserve = || match std::mem::take(&mut is_first) {
         true => Err(Error::Full { what: "a merge".to_owned() }),
@@ -128,10 +128,10 @@ fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
             Ok(())
         }
     };
-    engine.with_room(with_the_reserve).unwrap();
+    engine.disk.with_room(with_the_reserve).unwrap();
     let insert = |key| batch(&dataset, key, 1000).commit();
     assert!(matches!(insert(1_000), Err(Error::Full { .. })), "nobody gives space back");
-    let merges = &engine.workshop.merges;
+    let merges = &engine.environment().context.merges;
     std::thread::scope(|scope| {
         let merge = merges.begin();
         let insert = scope.spawn(|| insert(2_000).map(|_| ()));
@@ -145,7 +145,8 @@ fn an_insert_on_a_full_disk_waits_for_the_merges_under_way() {
     engine.close().unwrap();
 }
 
-/// Batches claim what they bring, but for what trees take ahead: at most an eighth of what they hold.
+/// Batches claim what they bring, but for what trees take ahead: at most an eighth of what they
+/// hold.
 #[test]
 fn a_batch_claims_what_it_brings() {
     let (memory_limit, durability) = (1 << 30, Some(Durability::None));
@@ -160,12 +161,12 @@ fn a_batch_claims_what_it_brings() {
                 let key = place * step % 1_000_000_007;
                 batch.upsert(&Record::at(key, x, place as f64, vec![Value::Utf8("t".repeat(length))])).unwrap();
             }
-            let (before, needed) = (engine.memory_used(), batch.memory_needed());
+            let (before, needed) = (engine.datasets.memory_used(), batch.memory_needed());
             batch.commit().unwrap();
-            let brought = engine.memory_used() - before;
+            let brought = engine.datasets.memory_used() - before;
             assert!(brought <= needed / 8 * 9, "{brought} of {needed}: step {step}, texts of {length}, at {x}");
         }
-        engine.flush_all().unwrap();
+        engine.maintenance.flush_all().unwrap();
     }
     engine.close().unwrap();
 }
@@ -181,9 +182,8 @@ fn batches_that_come_at_once_stay_within_the_share() {
             ..Options::default()
         };
         let engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
-        engine.start_maintenance().unwrap();
         let dataset = texts(&engine, "d");
-        let share = engine.shares.components;
+        let share = engine.environment().shares.components;
         let barrier = std::sync::Barrier::new(8);
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -191,11 +191,11 @@ fn batches_that_come_at_once_stay_within_the_share() {
                 scope.spawn(move || {
                     barrier.wait();
                     for round in 0..4 {
-                        // Every other thread writes single records. With their places in the trees, these batches
-                        // take from half the share to nearly all of it.
+                        // Every other thread writes single records. With their places in the trees,
+                        // these batches take from half the share to nearly all of it.
                         let bytes = if thread % 2 == 0 { share / 10 * [4, 5, 6, 7][round] } else { 1000 };
                         batch(dataset, thread as i64 * 1_000_000, bytes).commit().unwrap();
-                        let (claimed, used) = (engine.claimed(), engine.memory_used());
+                        let (claimed, used) = (engine.maintenance.claimed(), engine.datasets.memory_used());
                         assert!(claimed <= share && used <= share + share / 8, "{claimed} and {used} of {share}");
                     }
                 });
@@ -203,10 +203,10 @@ fn batches_that_come_at_once_stay_within_the_share() {
         });
         let records = dataset.snapshot().count(&crate::Query::new()).unwrap();
         assert_eq!(records, 4 * (share / 10 * 7 / 1000) as u64 + 4, "background {background}");
-        engine.stop_maintenance();
-        assert_eq!(engine.memory_noted(), engine.memory_used(), "background {background}");
-        engine.flush_all().unwrap();
-        assert_eq!(engine.memory_noted(), 0, "background {background}");
+        engine.maintenance.stop();
+        assert_eq!(engine.datasets.memory_noted(), engine.datasets.memory_used(), "background {background}");
+        engine.maintenance.flush_all().unwrap();
+        assert_eq!(engine.datasets.memory_noted(), 0, "background {background}");
         engine.close().unwrap();
     }
 }
@@ -216,28 +216,31 @@ fn batches_that_come_at_once_stay_within_the_share() {
 fn writes_are_slowed_while_merges_are_far_behind() {
     let none = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { background: false, merge_policy: none, ..Options::default() };
-    let mut engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let engine = Engine::open(storage.clone(), options.clone()).unwrap();
     let begun = dataset(&engine, "d");
     let insert = |dataset: &Dataset, key| dataset.insert(&Record::at(key, 1.0, 2.0, Vec::new())).unwrap();
     for key in 0..25 {
         insert(&begun, key);
         begun.flush().unwrap();
     }
-    drop(begun);
+    engine.close().unwrap();
+    drop((begun, engine));
     // In the background, where nobody merges: there are no threads.
-    let changed = Arc::get_mut(&mut engine).unwrap();
-    changed.options.background = true;
-    changed.options.merge_policy = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max: 2 };
+    let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max: 2 };
+    let options = Options { background: true, merge_policy, ..options };
+    let shares = MemoryShares::of(&options).unwrap();
+    let engine = Engine::open_without_threads(storage, options, shares).unwrap();
     let slowed = |engine: &Engine| engine.maintenance.counters().slowed;
-    let reached = Dataset { engine: engine.clone(), handle: engine.dataset("d").unwrap() };
-    engine.note_components();
+    let reached = Dataset { engine: engine.clone(), handle: engine.datasets.get("d").unwrap() };
+    engine.maintenance.note_components();
     insert(&reached, 100);
     assert_eq!(slowed(&engine), 1);
-    engine.compact(&reached.handle).unwrap();
+    engine.maintenance.compact(&reached.handle).unwrap();
     insert(&reached, 101);
     assert_eq!(slowed(&engine), 1, "compacted");
     engine.maintenance.crowded.store(true, Ordering::Relaxed);
-    engine.merge_all().unwrap();
+    engine.maintenance.merge_all().unwrap();
     insert(&reached, 102);
     assert_eq!(slowed(&engine), 1, "merges have caught up");
     assert_eq!(reached.snapshot().count(&crate::Query::new()).unwrap(), 28);
@@ -248,7 +251,8 @@ fn writes_are_slowed_while_merges_are_far_behind() {
 fn merges_take_all_small_components_at_once() {
     let none = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { background: false, merge_policy: none, ..Options::default() };
-    let mut engine = Engine::open(Arc::new(MemoryStorage::new()), options).unwrap();
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let engine = Engine::open(storage.clone(), options.clone()).unwrap();
     for (name, flushes) in [("a", 12), ("b", 3)] {
         let dataset = dataset(&engine, name);
         for key in 0..flushes {
@@ -256,9 +260,10 @@ fn merges_take_all_small_components_at_once() {
             dataset.flush().unwrap();
         }
     }
-    let policy = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max: 3 };
-    Arc::get_mut(&mut engine).unwrap().options.merge_policy = policy;
-    engine.merge_all().unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max: 3 };
+    let engine = Engine::open(storage, Options { merge_policy, ..options }).unwrap();
     assert_eq!(engine.maintenance.counters().merges, 4, "one of each index");
     for handle in engine.datasets.load().values() {
         assert!(handle.partitions.version(0).indexes.iter().all(|index| index.components.len() == 1));
@@ -275,30 +280,34 @@ fn a_flush_that_meets_a_generation_already_on_disk_leaves_the_low_water_mark() {
     let options = Options { background: false, log, ..Options::default() };
     let engine = Engine::open(storage.clone(), options.clone()).unwrap();
     let (older, newer) = (dataset(&engine, "older"), dataset(&engine, "newer"));
-    let log = engine.log.as_ref().unwrap();
-    let begin = log.end_lsn();
-    // The first flush has not come to removing segments when the second takes its step.
-    let held = log.hold(begin).unwrap();
+    let log = engine.core.log().unwrap();
     for key in 0..200 {
         older.insert(&Record::at(key, 1.0, 2.0, Vec::new())).unwrap();
     }
     newer.insert(&Record::at(1, 1.0, 2.0, Vec::new())).unwrap();
     let first_lsn = older.handle.partitions.active(0).first_lsn().unwrap();
-    older.flush().unwrap();
-    let raised = engine.workshop.manifest.current().low_water;
+    // A flush that has not come to removing segments yet.
+    engine.core.seal(&older.handle).unwrap();
+    engine.core.sync().unwrap();
+    let raise = |manifest: &mut Manifest| {
+        if let Some(position) = engine.maintenance.low_water_after(&older.handle) {
+            manifest.raise_low_water(position);
+        }
+    };
+    older.handle.partitions.flush(&engine.environment().context, &|_| Ok(()), &raise).unwrap();
+    let raised = engine.environment().context.manifest.current().low_water;
     assert!(raised.segment > log.position_of(first_lsn).unwrap().segment, "{raised:?}");
     // As if the generation were still in the version.
     older.handle.partitions.active(0).note_lsn(first_lsn);
     newer.flush().unwrap();
-    let kept = engine.workshop.manifest.current().low_water;
+    let kept = engine.environment().context.manifest.current().low_water;
     assert!(kept >= raised, "{kept:?} after {raised:?}");
-    drop(held);
     log.set_low_water(raised).unwrap();
     engine.close().unwrap();
     drop((older, newer, engine));
     let engine = Engine::open(storage, options).unwrap();
     for (name, count) in [("older", 200), ("newer", 1)] {
-        let dataset = Dataset { engine: engine.clone(), handle: engine.dataset(name).unwrap() };
+        let dataset = Dataset { engine: engine.clone(), handle: engine.datasets.get(name).unwrap() };
         assert_eq!(dataset.snapshot().count(&crate::Query::new()).unwrap(), count, "{name}");
     }
 }

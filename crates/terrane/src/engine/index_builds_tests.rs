@@ -31,8 +31,8 @@ fn loads(storage: &dyn Storage) -> Vec<Loaded> {
     indexes.flat_map(|partition| partition.indexes).filter_map(|index| index.loaded).collect()
 }
 
-/// A store that is closed while it builds keeps what it has, and sessions that are too short for the whole creation
-/// complete it together.
+/// A store that is closed while it builds keeps what it has, and sessions that are too short for
+/// the whole creation complete it together.
 #[test]
 fn creations_that_are_asked_to_stop_keep_what_they_have() {
     for (kind, partitions) in [(IndexKind::Dhb, 1), (IndexKind::BTree, 2)] {
@@ -44,7 +44,7 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
             |key: i64, y: f64| dataset.upsert(&Record::at(key, key as f64, y, vec![Value::Int(key % 100)])).unwrap();
         (0..RECORDS).for_each(|key| put(key, 0.0));
         let columns: &[&str] = if kind == IndexKind::BTree { &["size"] } else { &[] };
-        dataset.engine.maintenance.builds().cancel();
+        dataset.engine.index_builds.cancel();
         let stopped = dataset.create_index("i", kind, columns);
         assert!(matches!(stopped, Err(Error::Cancelled)), "{stopped:?}");
         let mut before = loads(&storage);
@@ -56,7 +56,7 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
         loop {
             let store = open(&storage);
             let dataset = store.dataset("d").unwrap();
-            dataset.engine.maintenance.builds().cancel();
+            dataset.engine.index_builds.cancel();
             let stopped = dataset.build_indexes();
             let loaded = loads(&storage);
             if loaded == before {
@@ -78,7 +78,8 @@ fn creations_that_are_asked_to_stop_keep_what_they_have() {
     }
 }
 
-/// What a kill leaves between the cut and the load, of a store that has what it was given in memory alone.
+/// What a kill leaves between the cut and the load, of a store that has what it was given in memory
+/// alone.
 #[test]
 fn numbers_before_the_cut_of_an_index_are_not_given_out_again() {
     let controller = Controller::new();
@@ -87,12 +88,12 @@ fn numbers_before_the_cut_of_an_index_are_not_given_out_again() {
     let dataset = store.create_dataset("d", schema()).unwrap();
     (0..10).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Null])).unwrap());
     let (engine, handle) = (&dataset.engine, &dataset.handle);
-    let cut = engine.last_sequence();
+    let cut = engine.core.last_sequence();
     let definition =
         IndexDefinition::new(9, "i", IndexKind::Dhb, &[], &IndexOptions::default(), &dataset.schema()).unwrap();
     let begun = {
-        let _changes = engine.catalog_changes.lock();
-        engine.begin_index(handle, definition).unwrap()
+        let _changes = engine.catalog.lock();
+        engine.index_builds.begin(handle, definition).unwrap()
     };
     let killed = controller.process_kill(controller.events());
     drop(begun);
