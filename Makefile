@@ -9,11 +9,11 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
 	@echo 'make build   build the release binaries, terrane and terrane-lab'
-	@echo 'make test    all tests: unit, integration and documentation tests, then loom and shuttle'
+	@echo 'make test    unit, integration and documentation tests, then loom and shuttle: one seed, a sample of the crashes'
 	@echo 'make loom    the concurrent kernels under every interleaving'
 	@echo 'make shuttle stores and persistent memory under several threads, in orders that are drawn'
 	@echo 'make lint    formatting, clippy, documentation and circles of imports, warnings denied'
-	@echo 'make soak    the randomised searches of the tests, for much longer'
+	@echo 'make soak    every crash, every fault, many seeds, the peers of the laboratory: hours'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
 	@echo 'make differential  answers beside those of DuckDB and GeoPandas, on the data that TERRANE_DATA names'
 
@@ -25,19 +25,20 @@ demo:
 build:
 	$(CARGO) build --release -p terrane-cli -p terrane-lab
 
+# The systems that the laboratory compares with are built by `soak` and `bench` only.
 # The models keep one core busy while shuttle's programs are built.
 test:
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-default-features
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
 
 # Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
 # two programs ask for.
 loom:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-cli -p terrane-lab --lib loom_tests
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-cli -p terrane-lab --no-default-features --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --no-default-features --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
@@ -51,10 +52,11 @@ lint:
 	python3 .ci/circles.py
 	python3 .ci/english.py --counts
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+	$(CARGO) clippy --workspace --no-default-features --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-default-features --no-deps
 
 soak:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	TERRANE_SOAK=1 $(CARGO) test --release --workspace
 	TERRANE_SOAK=1 $(MAKE) shuttle
 

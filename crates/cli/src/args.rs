@@ -67,9 +67,9 @@ pub struct CommonFlags {
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_size)]
     #[arg(allow_negative_numbers = true)]
     pub memory_limit: Option<usize>,
-    /// Disk space that a store reserves for deletes, flushes and merges on a full disk: a size as
-    /// above, 0 for none, or auto for a sixteenth of its components. A flush may reserve more [env:
-    /// TERRANE_DISK_RESERVE] [default: auto].
+    /// Disk space for deletes, drops, flushes and merges on a full disk: a size as above, 0 for
+    /// none, or auto for 2 MiB. The space of the next flush is added [env: TERRANE_DISK_RESERVE]
+    /// [default: auto].
     #[arg(long, global = true, help_heading = COMMON, value_name = "SIZE", value_parser = parse_reserve)]
     pub disk_reserve: Option<DiskReserve>,
     /// When messages are coloured [env: TERRANE_COLOR] [default: auto].
@@ -100,7 +100,7 @@ pub struct CreationFlags {
 pub struct Common {
     /// Bytes of memory for components, page cache, imports and queries together.
     pub memory_limit: usize,
-    /// Disk space that the store reserves.
+    /// Disk space for work on a full disk.
     pub disk_reserve: DiskReserve,
 }
 

@@ -1,8 +1,12 @@
 //! `terrane-lab`: the laboratory of Terrane.
 //!
-//! `compare` measures Terrane beside its peers, `run` one experiment, `crash` looks for crashes a structure does
-//! not survive, `map` draws an answer. Figures go to standard output, messages to standard error.
-//! Exit codes: 0 success, 1 failure, 2 usage.
+//! - `compare` measures Terrane beside its peers.
+//! - `run` runs one experiment.
+//! - `crash` searches for crashes that a structure does not survive.
+//! - `map` draws an answer.
+//!
+//! Figures go to standard output, messages to standard error. Exit codes: 0 success, 1 failure, 2
+//! usage.
 
 #![forbid(unsafe_code)]
 
@@ -41,9 +45,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List the experiments, systems and structures there are.
+    /// List the experiments, systems and structures.
     List,
-    /// Run one experiment. Each takes some of the options; a refusal names them.
+    /// Run one experiment. Each takes some of the options; an error names them.
     Run {
         /// Name of the experiment; `list` shows them.
         experiment: String,
@@ -99,7 +103,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads the figures has seen enough.
+        // The reader of the figures has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<Unavailable>() => usage(&format!("{error:#}")),
         Err(error) => {
@@ -120,7 +124,7 @@ fn given_options(matches: &ArgMatches) -> Vec<String> {
         .collect()
 }
 
-/// Runs a section of `compare` or an experiment of a paper; the error is one of usage.
+/// Runs a section of `compare` or an experiment of a paper. The error is one of usage.
 fn run(
     name: &str,
     options: &compare::Options,

@@ -1,7 +1,7 @@
 //! Clocks, pinning, memory peaks and medians.
 //!
-//! CPU time answers "how much work", wall time "how long does a client wait". Memory peaks are those of the
-//! process, so whoever wants the peak of one task runs it in a child process.
+//! CPU time measures work, wall time how long a client waits. Memory peaks are those of the
+//! process. To get the peak of one task, run it in a child process.
 
 use std::fs;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Widening an affinity the thread had before cannot be refused; were it, only speed suffers.
+        // Restoring an earlier affinity cannot be refused. If it were, only speed would suffer.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -62,8 +62,8 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Runs every subject once per round, in turn, so that a change of the machine's mood meets all of them.
-/// Returns the values by subject.
+/// Runs every subject once per round, in turn, so that changes of the machine's state affect all of
+/// them. Returns the values by subject.
 pub fn alternate<S>(
     rounds: usize,
     subjects: &mut [S],
@@ -72,7 +72,8 @@ pub fn alternate<S>(
     let mut values = vec![Vec::with_capacity(rounds); subjects.len()];
     for round in 0..rounds {
         for turn in 0..subjects.len() {
-            // Starting one further each round gives no subject the same predecessor's caches every time.
+            // Each round starts one further, so that no subject always follows the same
+            // predecessor's caches.
             let subject = (turn + round) % subjects.len();
             values[subject].push(run(&mut subjects[subject])?);
         }
@@ -80,7 +81,7 @@ pub fn alternate<S>(
     Ok(values)
 }
 
-/// Waiting times of single operations.
+/// Latencies of single operations.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     values_ns: Vec<u64>,
@@ -102,12 +103,13 @@ impl Latencies {
         self.values_ns.extend(other.values_ns);
     }
 
-    /// How many operations there are.
+    /// Number of operations.
     pub fn count(&self) -> usize {
         self.values_ns.len()
     }
 
-    /// The value below or at which `fraction` of the operations lie, by nearest rank; `None` when there are none.
+    /// The value below or at which `fraction` of the operations lie, by nearest rank; `None` when
+    /// there are none.
     pub fn quantile_ns(&mut self, fraction: f64) -> Option<u64> {
         self.values_ns.sort_unstable();
         let last = self.values_ns.len().checked_sub(1)?;
@@ -128,12 +130,12 @@ fn peak_in_status(status: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Starts a new peak at the present resident memory; false where the kernel does not allow it.
+/// Starts a new peak at the present resident memory; false if the kernel does not allow it.
 pub fn reset_resident_peak() -> bool {
     fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
-/// Bytes that this process has given to disks so far.
+/// Bytes that this process has written to disks so far.
 pub fn written_bytes() -> Result<u64> {
     let figures = fs::read_to_string("/proc/self/io").context("cannot read what was written")?;
     let line = figures.lines().find_map(|line| line.strip_prefix("write_bytes:"));

@@ -1,13 +1,14 @@
 //! A k-d tree over the workload's points: the independent reference.
 //!
-//! It sizes the windows when a workload is generated and says which answer every system has to give.
-//! It is a plain implicit median tree, kept simple so that it can be trusted; its own test is a linear scan.
+//! It sizes the windows when a workload is generated, and gives the expected answer for every
+//! system. It is a plain implicit median tree, simple enough to be trusted. Its own test is a
+//! linear scan.
 
 use crate::workload::{Location, Points, Window};
 
 const LEAF_POINTS: usize = 8;
 
-/// How far two points are apart, as a number that orders like the distance.
+/// A distance measure, as a number that orders like the distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// The larger of the two coordinate differences.
@@ -25,7 +26,7 @@ impl Metric {
     }
 }
 
-/// One neighbour: its distance under the metric asked for, and its position in the points.
+/// One neighbour: its distance under the given metric, and its position in the points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
     /// Distance in the units of the metric.
@@ -49,7 +50,7 @@ impl<'a> NeighbourTree<'a> {
         Self { points, rows }
     }
 
-    /// The `count` nearest points, nearest first; fewer when there are not so many.
+    /// The `count` nearest points, nearest first; fewer if there are fewer points.
     pub fn nearest(&self, at: Location, count: usize, metric: Metric) -> Vec<Neighbour> {
         let mut best = Vec::with_capacity(count + 1);
         if count > 0 {

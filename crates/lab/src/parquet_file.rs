@@ -1,4 +1,5 @@
-//! The workload as a Parquet file: `id` int64, `time` timestamp in microseconds, `x` and `y` float64.
+//! The workload as a Parquet file: `id` int64, `time` timestamp in microseconds, `x` and `y`
+//! float64.
 
 use std::fs::File;
 use std::path::Path;

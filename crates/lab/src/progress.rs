@@ -1,11 +1,11 @@
-//! What goes on, on standard error.
+//! Progress messages on standard error.
 
-/// Says what is done now.
+/// Reports the present step.
 pub fn progress(message: &str) {
     eprintln!("terrane-lab: {message}");
 }
 
-/// Says that times mean nothing, where they do not.
+/// Warns if times mean nothing.
 pub fn warn_of_debug_build() {
     if cfg!(debug_assertions) {
         progress("this is a debug build: its times mean nothing, build with --release");

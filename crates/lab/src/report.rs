@@ -10,24 +10,24 @@ use serde_json::{Map, Value, json};
 /// One measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Row of the table: the system, and what tells rows of one system apart.
+    /// Row of the table: the system, and the properties that distinguish rows of one system.
     pub row: String,
     /// System measured.
     pub system: String,
     /// Settings the value depends on.
     pub params: Map<String, Value>,
-    /// What was measured.
+    /// The measured quantity.
     pub metric: &'static str,
     /// The value.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What a paper reports for the same, where one does.
+    /// The value that a paper reports for the same, if one does.
     pub paper: Option<f64>,
 }
 
 impl Figure {
-    /// Adds what a paper reports for the same.
+    /// Adds the value that a paper reports for the same.
     pub fn paper(&mut self, value: f64) {
         self.paper = Some(value);
     }
@@ -76,7 +76,7 @@ pub struct Target {
 pub struct Table {
     /// Name of the experiment, such as `windows`.
     pub experiment: &'static str,
-    /// What is compared, in words.
+    /// The compared quantities, in words.
     pub title: String,
     /// How it was measured.
     pub notes: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Table {
     pub ratios: Option<(String, Vec<&'static str>)>,
     /// The figures, in the order of rows and columns.
     pub figures: Vec<Figure>,
-    /// What should be reached.
+    /// The targets.
     pub targets: Vec<Target>,
 }
 
@@ -101,12 +101,12 @@ impl Table {
         }
     }
 
-    /// Adds a line that says how the figures came about.
+    /// Adds a line about how the figures were measured.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Adds a figure in the row that bears the system's name.
+    /// Adds a figure in the row with the system's name.
     pub fn figure(
         &mut self,
         system: &str,
@@ -118,7 +118,7 @@ impl Table {
         self.figure_in_row(system, system, params, metric, value, unit)
     }
 
-    /// Adds a figure in a row of its own name.
+    /// Adds a figure in a row with its own name.
     pub fn figure_in_row(
         &mut self,
         row: &str,
@@ -141,12 +141,12 @@ impl Table {
         &mut self.figures[last]
     }
 
-    /// States what `row`'s metric should reach.
+    /// States the target of `row`'s metric.
     pub fn target(&mut self, row: &str, metric: &'static str, bound: Bound, unit: &'static str) {
         self.targets.push(Target { row: row.to_owned(), metric, relative_to: None, bound, unit });
     }
 
-    /// States what `row`'s metric divided by `relative_to`'s should reach.
+    /// States the target of `row`'s metric divided by `relative_to`'s.
     pub fn ratio_target(&mut self, row: &str, metric: &'static str, relative_to: &str, bound: Bound) {
         self.targets.push(Target {
             row: row.to_owned(),
@@ -161,7 +161,7 @@ impl Table {
         self.figures.iter().find(|figure| figure.row == row && figure.metric == metric).map(|figure| figure.value)
     }
 
-    /// What the target bounds, if all it needs was measured.
+    /// The value that the target bounds, if everything it needs was measured.
     fn reached(&self, target: &Target) -> Option<f64> {
         let value = self.value(&target.row, target.metric)?;
         match &target.relative_to {
@@ -185,7 +185,7 @@ pub enum Format {
 /// Takes a finished table.
 pub type Emit<'a> = dyn FnMut(Table) -> anyhow::Result<()> + 'a;
 
-/// Writes tables as they come, but for empty ones.
+/// Writes tables as they come, except empty ones.
 pub fn emitter(format: Format, out: &mut dyn Write) -> impl FnMut(Table) -> anyhow::Result<()> {
     move |table| {
         if !table.figures.is_empty() {

@@ -1,4 +1,4 @@
-//! Other processes of this program: to be measured alone, or to be killed.
+//! Other processes of this program, to be measured alone or to be killed.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

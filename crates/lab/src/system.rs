@@ -1,8 +1,8 @@
-//! What a system under comparison can do.
+//! The interface of a system under comparison.
 //!
-//! A [`System`] makes, opens and fills instances; a [`Reader`] answers queries over what is there; a [`Writer`]
-//! takes records one by one. A system lists its [`Role`]s, and a section of the comparison runs those that play
-//! the role it needs.
+//! A [`System`] makes, opens and fills instances. A [`Reader`] answers queries over an instance. A
+//! [`Writer`] takes records one by one. A system lists its [`Role`]s, and each section of the
+//! comparison runs the systems with its role.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ pub enum Role {
     Queries,
     /// Answers them over five pieces that overlap everywhere.
     FiveComponents,
-    /// Is an index alone, grown by one thread entry by entry, and answers windows and nearest neighbours.
+    /// Is only an index, grown by one thread entry by entry, and answers windows and nearest
+    /// neighbours.
     Grown,
     /// Inserts and deletes single records, each on stable storage when its call returns.
     DurableWrites,
@@ -27,11 +28,11 @@ pub enum Role {
     UnsyncedWrites,
     /// Survives a killed process and can be opened again.
     Reopen,
-    /// Merges what it holds into its most compact form.
+    /// Merges its data into its most compact form.
     Compact,
 }
 
-/// Name of the footprint's part that finds points by position.
+/// Name of the part of the footprint that finds points by position.
 pub const SPATIAL_INDEX: &str = "spatial index";
 
 /// Visits the id of each answer, in any order.
@@ -48,7 +49,8 @@ pub trait System: Sync {
     /// The parts it plays.
     fn roles(&self) -> &'static [Role];
 
-    /// Builds an instance in the empty folder `dir` (systems in memory ignore it): one component for each part.
+    /// Builds an instance in the empty folder `dir` (systems in memory ignore it): one component
+    /// for each part.
     fn build(&self, parts: &[Points], dir: &Path) -> Result<Box<dyn Reader>>;
 
     /// Builds an instance from a Parquet file, as its users would.
@@ -56,9 +58,9 @@ pub trait System: Sync {
         self.build(&[crate::parquet_file::read_points(file)?], dir)
     }
 
-    /// Opens what an earlier process left in `dir`, for queries.
+    /// Opens for queries what an earlier process left in `dir`.
     fn open_reader(&self, _dir: &Path) -> Result<Box<dyn Reader>> {
-        bail!("{} keeps nothing that could be opened", self.name())
+        bail!("{} stores nothing that could be opened", self.name())
     }
 
     /// Opens `dir` for writing; an empty folder becomes an empty instance.
@@ -80,10 +82,10 @@ pub trait Reader {
         bail!("this system keeps no records")
     }
 
-    /// Bytes each part of the instance takes, [`SPATIAL_INDEX`] among them; empty when it cannot tell.
+    /// Bytes of each part of the instance, including [`SPATIAL_INDEX`]; empty if unknown.
     fn footprint(&self) -> Result<Vec<(String, u64)>>;
 
-    /// What opening had to replay from a log; `None` when the system does not tell.
+    /// What opening had to replay from a log; `None` if the system does not report it.
     fn replay(&self) -> Option<Replay> {
         None
     }
@@ -100,15 +102,15 @@ pub struct Replay {
 
 /// Takes single records from any number of threads.
 pub trait Writer: Send + Sync {
-    /// Inserts one record; what its return promises is the system's setting.
+    /// Inserts one record. The system's setting states what its return promises.
     fn insert(&self, record: &Record) -> Result<()>;
 
-    /// Inserts records that need not be durable one by one; all are when this returns.
+    /// Inserts records that need not be durable one by one. All are durable when this returns.
     fn insert_all(&self, points: &Points) -> Result<()> {
         points.records().try_for_each(|record| self.insert(&record))
     }
 
-    /// Deletes one record that is there.
+    /// Deletes one existing record.
     fn delete(&self, record: &Record) -> Result<()>;
 
     /// Merges everything into the most compact form.
@@ -119,7 +121,7 @@ pub trait Writer: Send + Sync {
     /// Answers queries over what has been written so far.
     fn reader(&self) -> Result<Box<dyn Reader + '_>>;
 
-    /// Bytes one durable insert writes before its sync, if the system can tell.
+    /// Bytes that one durable insert writes before its sync, if the system reports it.
     fn bytes_per_insert(&self) -> Option<u64> {
         None
     }

@@ -1,4 +1,5 @@
-//! The seeded workload every comparison runs on: clustered points, windows of known hit counts, nearest queries.
+//! The seeded workload every comparison runs on: clustered points, windows of known hit counts,
+//! nearest queries.
 //!
 //! The same size always gives the same points and queries. Points and queries come from separate
 //! generators, so that asking for other queries never changes the points.
@@ -15,10 +16,10 @@ use crate::neighbours::{Metric, NeighbourTree};
 pub const SEED: u64 = 42;
 /// Size of the full workload.
 pub const POINTS_DEFAULT: usize = 1_000_000;
-/// The smallest workload whose 100-hit windows mean something.
+/// The smallest workload whose 100-hit windows are meaningful.
 pub const POINTS_MIN: usize = 1_000;
 
-/// Everything lies in here: the contiguous United States.
+/// All points lie in here: the contiguous United States.
 pub const EXTENT: Window = Window { x0: -125.0, y0: 24.5, x1: -66.5, y1: 49.5 };
 
 const CENTRES: usize = 200;
@@ -123,7 +124,7 @@ impl Points {
         Ok(points)
     }
 
-    /// Points uniform over the extent whose ids start at `first_id`: what clients insert.
+    /// Points uniform over the extent whose ids start at `first_id`, for clients to insert.
     pub fn generate_uniform(count: usize, first_id: i64) -> Self {
         let mut random = StdRng::seed_from_u64(SEED ^ 0x1e57);
         let mut points = Self::with_capacity(count);
@@ -216,7 +217,7 @@ impl Points {
 /// Queries with the answers the reference gives.
 #[derive(Clone, Debug)]
 pub struct Queries<Q> {
-    /// What is asked.
+    /// The queries.
     pub queries: Vec<Q>,
     /// Sum of the ids of each answer, wrapping.
     pub id_sums: Vec<u64>,
@@ -229,8 +230,8 @@ pub fn query_count(points: usize) -> usize {
 
 /// Square windows with exactly `hits` points each, where the data is dense.
 ///
-/// Half-width: the Chebyshev distance to the `hits`-th neighbour + 1e-9. A window that ties or that slack make
-/// larger than asked for is drawn again.
+/// Half-width: the Chebyshev distance to the `hits`-th neighbour + 1e-9. If a tie or that slack
+/// adds points, the window is drawn again.
 pub fn windows(points: &Points, tree: &NeighbourTree<'_>, hits: usize, count: usize) -> Result<Queries<Window>> {
     ensure!(points.len() > hits, "windows of {hits} hits need more than {} points", points.len());
     let mut random = StdRng::seed_from_u64(SEED ^ hits as u64);
@@ -253,9 +254,10 @@ pub fn windows(points: &Points, tree: &NeighbourTree<'_>, hits: usize, count: us
     Ok(drawn)
 }
 
-/// Places to ask for `k` neighbours from: four fifths near points, one fifth anywhere.
+/// Places of queries for `k` neighbours: four fifths near points, one fifth anywhere.
 ///
-/// A place whose k-th and next neighbour are equally far has no single answer and is drawn again.
+/// If the k-th and the next neighbour are equally far, there is no single answer, and the place is
+/// drawn again.
 pub fn nearest(points: &Points, tree: &NeighbourTree<'_>, k: usize, count: usize) -> Result<Queries<Location>> {
     ensure!(points.len() > k, "{k} neighbours need more than {} points", points.len());
     let mut random = StdRng::seed_from_u64(SEED ^ 0x0ea5 ^ ((k as u64) << 32));

@@ -17,7 +17,8 @@ fn the_same_size_gives_the_same_points_with_dense_ids_and_rising_times() {
     assert_eq!(steps, HashSet::from([0, 1_000_000, 2_000_000]));
 }
 
-/// Figures of different days are comparable only over the same data: a dependency may not change it unnoticed.
+/// Figures of different days are comparable only over the same data. A dependency may not change it
+/// unnoticed.
 #[test]
 fn the_workload_is_the_one_of_record() {
     let mut digest = 0_u64;
@@ -34,7 +35,7 @@ fn points_fill_the_extent_and_crowd_around_centres() {
     let points = points();
     let tree = NeighbourTree::new(&points);
     assert_eq!(tree.window(&EXTENT).len(), COUNT);
-    // Were all uniform, such a window would hold two points.
+    // If all points were uniform, such a window would hold two points.
     let crowded = (0..COUNT).filter(|&row| tree.window(&Window::around(points.location(row), 0.3)).len() > 10).count();
     assert!(crowded > COUNT / 4, "{crowded} of {COUNT} are crowded");
     let alone = (0..COUNT).filter(|&row| tree.window(&Window::around(points.location(row), 0.3)).len() <= 3).count();

@@ -1,4 +1,4 @@
-//! The built program as a search for crashes: what it finds, how it says so, and how that is seen again.
+//! The built program as a search for crashes: its findings, its output, and replaying.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The arguments behind `terrane-lab crash` of the command that a failure prints.
+/// The arguments after `terrane-lab crash` in the command that a failure prints.
 fn replay_arguments(text: &str) -> Vec<String> {
     let command = text.lines().find_map(|line| line.strip_prefix("replay: terrane-lab crash "));
     let (flags, case) = command.and_then(|command| command.split_once(" --replay '")).expect(text);
@@ -61,9 +61,9 @@ fn what_is_left_out_is_found_shrunk_and_found_again_by_the_command_that_is_print
     }
 }
 
-/// It shows by a second crash, in a recovery.
+/// A second crash shows it, in a recovery.
 #[test]
-fn what_random_crashes_do_not_show_is_looked_for_where_it_was_left_out() {
+fn a_loss_that_random_crashes_do_not_show_is_searched_near_the_omitted_instruction() {
     const SITE: &str = "fence:fbr.complete.root";
     let output = crash(&["fbr", "--only", "in-place-4-adr", "--budget", "2000", "--drop", SITE]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
@@ -107,15 +107,15 @@ fn configurations_are_searched_that_are_named() {
 }
 
 #[test]
-fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
+fn an_unknown_name_is_a_usage_error_that_lists_the_known_ones() {
     for (arguments, expected) in [
         (&["pear"][..], "no structure pear; there are: fbr, logged, pmwcas"),
         (&["pmwcas", "--drop", "fence:fbr.insert.entry"], "fence:pmwcas.prepare"),
         (&["pmwcas", "--replay", "nonsense"], "is not a case"),
-        (&["pmwcas", "--replay", "adr; count; 99999999 kill"], "a crash comes at 99999999, and could at"),
-        (&["pmwcas", "--replay", "adr; count; 3 kill"], "a crash comes at 3, and could at"),
+        (&["pmwcas", "--replay", "adr; count; 99999999 kill"], "there is no cut 99999999: cuts are from"),
+        (&["pmwcas", "--replay", "adr; count; 3 kill"], "there is no cut 3: cuts are from"),
         (&["pmwcas", "--replay", "adr; count; 3 kill"], "name that with --drop"),
-        (&["pmwcas", "--gate", "--only", "eadr"], "matters on adr alone"),
+        (&["pmwcas", "--gate", "--only", "eadr"], "matters only on adr"),
         (&["pmwcas", "--seed", "18446744073709551615"], "18446744073709551615"),
         (&["pmwcas", "--replay", "dax; count"], "there are: adr, eadr, page-cache"),
         (&["fbr", "--gate", "--exhaustive"], "cannot be used with"),
@@ -136,8 +136,11 @@ fn what_there_is_not_is_a_usage_error_that_names_what_there_is() {
         (&["fbr", "--drop", "fbr.search.persist"], "interleavings.rs: what_a_search_has_seen"),
         (&["fbr", "--drop", "flush:fbr.shorten"], "marks.rs: an_older_tree_is_one"),
         (&["fbr", "--drop", "nonsense"], "flush:fbr.shorten"),
-        (&["fbr", "--only", "self-validating-4-adr", "--drop", "fence:fbr.insert.entry"], "none of the configurations"),
-        (&["pmwcas", "--only", "eadr", "--drop", "fence:pmwcas.prepare"], "matters on adr alone"),
+        (
+            &["fbr", "--only", "self-validating-4-adr", "--drop", "fence:fbr.insert.entry"],
+            "none of the chosen configurations",
+        ),
+        (&["pmwcas", "--only", "eadr", "--drop", "fence:pmwcas.prepare"], "matters only on adr"),
     ] {
         let output = crash(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -1,4 +1,5 @@
-//! The papers' experiments through the built program: what each writes, and counts that depend on nothing but the seed.
+//! The papers' experiments through the built program: their output, and counts that depend only on
+//! the seed.
 
 use std::collections::HashSet;
 use std::process::{Command, Output};
@@ -44,7 +45,7 @@ fn values(figures: &[Value], system: &str, metric: &str) -> Vec<f64> {
     of(figures, system, metric).into_iter().filter_map(|figure| figure["value"].as_f64()).collect()
 }
 
-/// Whose figure is to reach what, and whether it does.
+/// The systems with a target, the target, and whether it is met.
 fn targets<'a>(figures: &'a [Value], metric: &str) -> Vec<(&'a str, f64, bool)> {
     let of_metric = figures.iter().filter(|figure| figure["metric"] == metric);
     let stated = of_metric.map(|figure| {

@@ -80,10 +80,6 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 /// One partition of a dataset.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PartitionState {
@@ -135,9 +131,6 @@ pub struct Manifest {
     pub last_sequence: u64,
     /// Entries of the log before this position are in components.
     pub low_water: LogPosition,
-    /// Number of steps that reclaimed parts of components. The space of those may be zeros since.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub given_up: u64,
     /// The datasets.
     pub datasets: Vec<DatasetState>,
 }
@@ -212,7 +205,7 @@ impl Manifest {
 
     /// Whether a later manifest of the store has the same content in other places. Between the two,
     /// records may have been flushed and components merged. Every change in between must be in the
-    /// log, and no component may have lost a part of its file.
+    /// log.
     pub fn has_content_of(&self, later: &Self) -> bool {
         let partitions_agree = |(ours, theirs): (&PartitionState, &PartitionState)| {
             (ours.id, ours.loads, ours.indexes.len()) == (theirs.id, theirs.loads, theirs.indexes.len())
@@ -223,7 +216,6 @@ impl Manifest {
                 && ours.partitions.iter().zip(&theirs.partitions).all(partitions_agree)
         };
         self.store_id == later.store_id
-            && self.given_up == later.given_up
             && self.datasets.len() == later.datasets.len()
             && self.datasets.iter().zip(&later.datasets).all(datasets_agree)
     }

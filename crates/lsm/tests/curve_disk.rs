@@ -239,7 +239,7 @@ fn bytes_each(meta: &ComponentMeta, objects: u64) -> f64 {
 fn entries_of_clustered_points_with_dense_keys_take_few_bytes() {
     let mut random = seeded("entries_of_clustered_points", 83);
     // More points lie nearer to each other, and take less space.
-    let count = if std::env::var_os("TERRANE_SOAK").is_some() { 1_000_000 } else { 200_000 };
+    let count = if terrane_testkit::is_soak() { 1_000_000 } else { 200_000 };
     let objects = clustered(&mut random, count);
     let mut bench = Bench::new();
     for (kind, most) in [("dhb", 17.0), ("dhvb", 23.0), ("shb", 23.0), ("sif", 115.0)] {

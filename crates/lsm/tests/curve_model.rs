@@ -31,7 +31,6 @@ type Model = BTreeMap<Vec<u8>, Rect>;
 
 /// A partition with one spatial index.
 struct Bench {
-    memory: MemoryStorage,
     workshop: Workshop,
     partitions: Partitions,
     index: Arc<dyn Index>,
@@ -42,8 +41,7 @@ struct Bench {
 
 impl Bench {
     fn new(index: Arc<dyn Index>, points: bool, partitions: u32) -> Self {
-        let memory = MemoryStorage::new();
-        let storage: Arc<dyn Storage> = Arc::new(memory.clone());
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         storage.create_directory("components").unwrap();
         let indexes = vec![IndexState::new(INDEX)];
         let state = |id| {
@@ -62,7 +60,6 @@ impl Bench {
             next_dataset_id: 1,
             last_sequence: 0,
             low_water: LogPosition::START,
-            given_up: 0,
             datasets: vec![dataset],
         };
         let manifest = ManifestFile::create(storage.clone(), manifest).unwrap();
@@ -78,7 +75,7 @@ impl Bench {
             threads_max: 2,
             merges: Arc::default(),
         };
-        Self { memory, workshop, partitions, index, points, sequence: 0, model: Model::new() }
+        Self { workshop, partitions, index, points, sequence: 0, model: Model::new() }
     }
 
     fn partition_of(&self, key: &[u8]) -> usize {
@@ -116,10 +113,6 @@ impl Bench {
         let cancellation = Cancellation::default();
         let partition = random.random_range(0..self.partitions.count());
         if random.random_ratio(1, 3) {
-            let bytes_max = 1 << random.random_range(0..14);
-            let place = (partition, PLACE);
-            self.partitions.merge_front(&self.workshop, place, bytes_max, &cancellation).unwrap();
-        } else if random.random_ratio(1, 3) {
             let count = random.random_range(1..4);
             self.partitions.merge_oldest(&self.workshop, partition, PLACE, count, BYTES_MAX, &cancellation).unwrap();
         } else {
@@ -171,7 +164,7 @@ fn key(random: &mut SmallRng) -> Vec<u8> {
 fn agrees_with_a_scan(setting: &Setting, index: Arc<dyn Index>, partitions: u32, random: &mut SmallRng) {
     let mut bench = Bench::new(index, setting.points, partitions);
     let mut pins: Vec<(Arc<PinnedVersions>, Model)> = Vec::new();
-    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 6_000 } else { 1_200 };
+    let rounds = if terrane_testkit::is_soak() { 6_000 } else { 1_200 };
     for round in 0..rounds {
         let key = key(random);
         // Often to an occupied place.
@@ -292,114 +285,4 @@ fn many_keys_at_the_same_positions_are_all_found_once() {
             }
         }
     }
-}
-
-/// One step of a merge by front parts. Returns the remaining components, or `None` if there is
-/// nothing to merge.
-fn merge_front(bench: &Bench, bytes_max: u64) -> Option<usize> {
-    let cancellation = Cancellation::default();
-    let merged = bench.partitions.merge_front(&bench.workshop, (0, PLACE), bytes_max, &cancellation).unwrap();
-    bench.check();
-    merged.map(|outcome| outcome.components_left)
-}
-
-fn assert_finds(bench: &Bench, random: &mut SmallRng, setting: &Setting, when: &str) {
-    let windows = (0..3).map(|_| {
-        let known = bench.model.values().nth(random.random_range(0..bench.model.len())).copied();
-        window(random, setting, known)
-    });
-    let versions = bench.partitions.versions();
-    for window in windows.chain([EVERYTHING]) {
-        let wanted = expected(&bench.model, &window);
-        assert_eq!(found(&versions, bench.sequence, &window), wanted, "{setting:?}, {window:?}, {when}");
-    }
-}
-
-const EVERYTHING: Rect = Rect { x0: f64::NEG_INFINITY, y0: f64::NEG_INFINITY, x1: f64::INFINITY, y1: f64::INFINITY };
-
-/// Components of many pages, some of them reclaimed, inner ones included. Objects come, move and
-/// go. Each step reclaims about as much as it has merged, once no reader needs the state before.
-#[test]
-fn merges_by_front_parts_keep_every_object_and_take_little_space() {
-    let mut random = seeded("merges_by_front_parts", 74);
-    let boxes = |setting: &Setting| -> Arc<dyn Index> {
-        Arc::new(RTreeIndex { system: setting.system, points: setting.points })
-    };
-    let curves = |setting: &Setting| -> Arc<dyn Index> {
-        Arc::new(CurveIndex::new(&setting.options, setting.system, setting.points).unwrap())
-    };
-    let of_kinds = settings().into_iter().map(|setting| (curves(&setting), setting));
-    let of_boxes = settings().into_iter().take(3).map(|setting| (boxes(&setting), setting));
-    let mut levels = BTreeMap::new();
-    for (index, setting) in of_kinds.chain(of_boxes) {
-        let mut bench = Bench::new(index.clone(), setting.points, 1);
-        // Enough for three levels once of both kinds of inner pages.
-        let objects = if setting.options == CurveOptions::Dhb && setting.system == CoordinateSystem::LonLat {
-            40_000u64
-        } else {
-            3_000
-        };
-        for round in 0..3 {
-            for number in 0..objects {
-                if round == 0 || random.random_ratio(1, 2) {
-                    let stays = round == 0 || random.random_ratio(1, 3);
-                    bench.change(&number.to_be_bytes(), stays.then(|| object(&mut random, &setting)));
-                }
-            }
-            bench.flush();
-        }
-        // One leaf, in which one step after the other ends.
-        for number in 0..50 {
-            bench.change(&(number * 17u64).to_be_bytes(), Some(object(&mut random, &setting)));
-        }
-        bench.flush();
-        let pinned = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
-        let before = bench.memory.used_bytes();
-        let step = before / 64;
-        let heights = bench.partitions.version(0).components(PLACE).iter().map(|part| part.file().meta().height).max();
-        levels.entry(index.kind()).and_modify(|most| *most = heights.max(*most)).or_insert(heights);
-        // While a reader needs the state before, nothing is reclaimed.
-        assert!(merge_front(&bench, step).unwrap() > 1, "{setting:?}");
-        merge_front(&bench, step);
-        assert!(bench.memory.used_bytes() > before);
-        assert_finds(&bench, &mut random, &setting, "the first steps");
-        let versions = pinned.0.versions_full();
-        assert_eq!(found(&versions, pinned.0.sequence(), &EVERYTHING), expected(&pinned.1, &EVERYTHING));
-        drop((pinned, versions));
-        bench.change(&0u64.to_be_bytes(), None);
-        bench.change(&1u64.to_be_bytes(), Some(object(&mut random, &setting)));
-        bench.flush();
-        let mut most = bench.memory.used_bytes();
-        let mut steps = 0;
-        while bench.partitions.version(0).components(PLACE).iter().any(|part| part.file().meta().gone.is_some()) {
-            steps += 1;
-            merge_front(&bench, step << steps.min(2));
-            most = most.max(bench.memory.used_bytes());
-            if steps % 4 == 1 {
-                assert_finds(&bench, &mut random, &setting, "a step");
-            }
-            if steps == 3 {
-                // As a later process finds them.
-                let manifest = bench.workshop.manifest.current();
-                let states = manifest.datasets[0].partitions.clone();
-                let numbered = [NumberedIndex { id: INDEX, index: index.clone() }];
-                let (storage, cache) = (&bench.workshop.storage, &bench.workshop.cache);
-                let mut sound = |_: usize, _: usize, error| Err(error);
-                let again = Partitions::open(storage, cache, 0, &states, &numbered, &mut sound).unwrap();
-                again.versions()[0].components(PLACE).iter().for_each(|part| _ = index.check(part).unwrap());
-                assert_eq!(
-                    found(&again.versions(), bench.sequence, &EVERYTHING),
-                    expected(&bench.model, &EVERYTHING),
-                    "{setting:?}"
-                );
-            }
-        }
-        assert_finds(&bench, &mut random, &setting, "the end");
-        assert!(steps > 2, "{setting:?}: {steps} steps");
-        let files = bench.workshop.storage.list("components").unwrap().len();
-        assert_eq!(files, bench.partitions.version(0).components(PLACE).len(), "{setting:?}: strays");
-        let after = bench.memory.used_bytes();
-        assert!(after < before / 10 * 7 && most < before + before / 4, "{setting:?}: {before}, {most}, {after} bytes");
-    }
-    assert!(levels["rtree"] >= Some(3) && levels["dhb"] >= Some(3), "{levels:?}");
 }

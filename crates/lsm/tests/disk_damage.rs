@@ -226,7 +226,7 @@ fn read_all<T: SpatialTree>(component: &Arc<T>, order: T::Order) -> terrane_lsm:
 #[test]
 fn forged_pages_with_right_checksums_are_refused_or_read_and_never_more() {
     let mut random = seeded("forged_pages", 91);
-    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 20_000 } else { 500 };
+    let rounds = if terrane_testkit::is_soak() { 20_000 } else { 500 };
     for make in &KINDS[1..] {
         let mut refused = 0;
         for _ in 0..rounds {

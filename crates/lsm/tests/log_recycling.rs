@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::log_support::*;
 use terrane_lsm::Error;
-use terrane_lsm::log::{Log, LogOptions, LogPosition};
+use terrane_lsm::log::{LogOptions, LogPosition};
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 
@@ -166,37 +166,7 @@ fn a_log_that_may_not_grow_gives_up_its_spare_files_and_takes_a_smaller_one() {
     let large = 4 * SEGMENT_SIZE;
     assert_eq!(asked[..3], [(large, 3), (large, 1), (SEGMENT_SIZE, 1)]);
     assert_eq!(asked[3..], [(large, 2), (SEGMENT_SIZE, 2)]);
-    assert!(!log.give_up_spares().unwrap(), "there are none");
-}
-
-/// The space of its entries is needed elsewhere, too.
-#[test]
-fn an_opening_on_a_full_disk_takes_a_small_file_and_leaves_the_spare_ones_to_others() {
-    let disk = MemoryStorage::new();
-    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-    let options =
-        LogOptions { segment_size: 32 * SEGMENT_SIZE, first_segment_size: 32 * SEGMENT_SIZE, spare_segments: 2 };
-    let mut from = LogPosition::START;
-    for number in 0..3 {
-        let log = open_with(&storage, options, from).unwrap().log;
-        commit(&log, &entry(number, 300)).unwrap();
-        from = log.position();
-        log.set_low_water(from).unwrap();
-    }
-    let before = (files(storage.as_ref()).len(), disk.used_bytes());
-    assert!(before.0 > 1, "there are spare files");
-    let mut entries = 0;
-    let on_entry = &mut |_, _: &[u8]| {
-        entries += 1;
-        Ok(())
-    };
-    let (log, _) = Log::open_on_full_disk(storage.clone(), options, STORE_ID, from, on_entry).unwrap();
-    assert_eq!((entries, files(storage.as_ref()).len()), (0, 2), "the last file, and one behind it");
-    assert!(log.room() < 64 << 10 && log.room() > 32 << 10, "{}", log.room());
-    assert!(disk.used_bytes() < before.1);
-    commit(&log, &entry(7, 300)).unwrap();
-    drop(log);
-    assert_eq!(numbers(&open_with(&storage, options, from).unwrap().entries), [7]);
+    assert!(!log.remove_spares().unwrap(), "there are none");
 }
 
 #[test]

@@ -20,7 +20,6 @@ fn created() -> (Arc<FaultyStorage>, ManifestFile) {
         next_dataset_id: 1,
         last_sequence: 0,
         low_water: LogPosition::START,
-        given_up: 0,
         datasets: Vec::new(),
     };
     let file = ManifestFile::create(faulty.clone(), manifest).unwrap();

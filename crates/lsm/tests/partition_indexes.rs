@@ -2,25 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
+use terrane_lsm::Result;
 use terrane_lsm::disk::btree::BTreeBuilder;
-use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, Gone, PageCache, component_name};
-use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged};
+use terrane_lsm::disk::{ComponentFile, ComponentMeta, ComponentWriter, PageCache, component_name};
+use terrane_lsm::index::{BTreeIndex, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index};
 use terrane_lsm::log::LogPosition;
 use terrane_lsm::manifest::{DatasetState, IndexState, Manifest, ManifestFile, PartitionState};
 use terrane_lsm::memory::ErasedMemory;
-use terrane_lsm::memory::btree::KeyRange;
 use terrane_lsm::operation::Operation;
 use terrane_lsm::partition::{NumberedIndex, Partitions, Version, Workshop};
 use terrane_lsm::search;
-use terrane_lsm::{Error, Result};
 use terrane_storage::Storage;
-use terrane_storage::event::{DiskEvent, Event};
-use terrane_testkit::crash::{Budget, Controller};
-use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
+use terrane_testkit::MemoryStorage;
 
 const FIRST: u32 = 0;
 const SECOND: u32 = 7;
@@ -62,13 +59,13 @@ impl Index for HookedIndex {
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        plan: &MergePlan,
+        is_oldest: bool,
         cancellation: &Cancellation,
-    ) -> Result<Option<Merged>> {
+    ) -> Result<Option<ComponentMeta>> {
         if let Some(hook) = self.merging.lock().unwrap().take() {
             hook();
         }
-        self.inner.merge(parts, writer, plan, cancellation)
+        self.inner.merge(parts, writer, is_oldest, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {
@@ -110,7 +107,6 @@ impl Bench {
             next_dataset_id: 1,
             last_sequence: 0,
             low_water: LogPosition::START,
-            given_up: 0,
             datasets: vec![dataset],
         };
         drop(ManifestFile::create(storage.clone(), manifest).unwrap());
@@ -356,203 +352,4 @@ fn an_index_can_be_dropped_while_it_is_merged() {
     assert!(bench.second.merging.lock().unwrap().is_none(), "it was merged");
     bench.flush();
     assert_dropped(&bench);
-}
-
-/// In a B-tree of three levels, inner pages are reclaimed as well.
-#[test]
-fn merges_by_front_parts_keep_every_key() {
-    const KEYS: u64 = 130_000;
-    let mut bench = Bench::new();
-    (0..KEYS).for_each(|key| bench.change(key, Some(key)));
-    bench.flush();
-    let parts = |bench: &Bench| bench.partitions.version(0).components(FIRST as usize).to_vec();
-    assert_eq!(parts(&bench)[0].file().meta().height, 3);
-    // While a reader needs the state before each change, the flush keeps the versions with their
-    // numbers.
-    let early = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
-    (0..KEYS).filter(|key| key % 3 > 0).for_each(|key| bench.change(key, None));
-    let late = (bench.partitions.pin(|| bench.sequence), bench.model.clone());
-    (0..KEYS).step_by(1000).for_each(|key| bench.change(key, Some(7 * key)));
-    bench.flush();
-    let cancellation = Cancellation::default();
-    let step = |bench: &Bench, bytes_max: u64| {
-        let place = (0, FIRST as usize);
-        let merged = bench.partitions.merge_front(&bench.workshop, place, bytes_max, &cancellation).unwrap().unwrap();
-        let index = BTreeIndex { is_sought: true };
-        parts(bench).iter().for_each(|part| _ = index.check(part).unwrap());
-        bench.assert_holds_the_model(FIRST as usize);
-        let version = bench.partitions.version(0);
-        for key in (0..KEYS).step_by(997).chain([0, 1, KEYS - 1]) {
-            let found = search::get(&version, FIRST as usize, &key.to_be_bytes(), u64::MAX).unwrap();
-            let found = found.map(|value| u64::from_be_bytes((*value).try_into().unwrap()));
-            assert_eq!(found, bench.model.get(&key).copied(), "key {key}");
-            let (from, behind) = (key.to_be_bytes(), bench.model.range(key..).count() as u64);
-            let range = KeyRange { from: Bound::Included(&from), to: Bound::Unbounded };
-            let estimated = search::estimate(&version, FIRST as usize, range, usize::MAX).unwrap();
-            // Deleted ones count until they are merged.
-            assert!(estimated <= 3 * KEYS && behind <= 2 * estimated + 1000, "key {key}: {estimated}, {behind}");
-        }
-        merged.components_left
-    };
-    let mut steps = 0;
-    while step(&bench, 40_000) > 1 {
-        steps += 1;
-        if steps == 3 {
-            for (pinned, model) in [&early, &late] {
-                assert_eq!(content(&pinned.versions_full()[0], FIRST as usize, pinned.sequence()), *model);
-            }
-        }
-        bench.change(1, Some(steps));
-        if steps % 4 == 2 {
-            bench.flush();
-        }
-    }
-    assert!(steps > 5, "{steps} steps");
-    drop((early, late));
-    bench.flush();
-    bench.merge_all(FIRST as usize);
-    bench.assert_holds_the_model(FIRST as usize);
-    bench.assert_no_strays();
-    let again = Bench::open(bench.storage.clone());
-    assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model);
-}
-
-/// Two components: keys, and the deletion of three in four of them.
-fn with_deletions(storage: Arc<dyn Storage>, keys: u64) -> Bench {
-    let mut bench = Bench::new_on(storage);
-    (0..keys).for_each(|key| bench.change(key, Some(key)));
-    bench.flush();
-    (0..keys).filter(|key| key % 4 > 0).for_each(|key| bench.change(key, None));
-    bench.flush();
-    bench
-}
-
-/// Merges by front parts until one component is left; how many there were.
-fn merge_fronts(bench: &Bench) -> Result<u64> {
-    let (cancellation, place) = (Cancellation::default(), (0, FIRST as usize));
-    let mut steps = 0;
-    while bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation)?.is_some() {
-        steps += 1;
-        let version = bench.partitions.version(0);
-        if !version.components(FIRST as usize).iter().any(|part| part.file().meta().gone.is_some()) {
-            break;
-        }
-    }
-    Ok(steps)
-}
-
-/// By the manifest before a merge by front parts, including one in which exactly the leaves before
-/// one are reclaimed.
-#[test]
-fn a_component_is_not_opened_by_a_description_that_has_more_of_it_than_is_left() {
-    let bench = with_deletions(Arc::new(MemoryStorage::new()), 6_000);
-    let (place, cancellation) = ((0, FIRST as usize), Cancellation::default());
-    let metas = || -> Vec<_> {
-        let version = bench.partitions.version(0);
-        version.components(place.1).iter().map(|part| part.file().meta().clone()).collect()
-    };
-    let (mut described, mut refused) = (metas(), 0);
-    let mut is_begun = true;
-    while is_begun {
-        bench.partitions.merge_front(&bench.workshop, place, 4 << 10, &cancellation).unwrap().unwrap();
-        let now = metas();
-        is_begun = now.iter().any(|meta| meta.gone.is_some());
-        let front = |meta: &ComponentMeta| meta.gone.map_or(0, |gone| gone.leaf.offset);
-        for before in &described {
-            let left = now.iter().find(|meta| meta.file_id == before.file_id);
-            let is_refused = ComponentFile::open(&bench.storage, &bench.workshop.cache, before).is_err_and(|error| {
-                let reason = left.map_or("missing", |_| "older than a merge that has given up this part");
-                matches!(&error, Error::Damaged { .. } if error.to_string().contains(reason))
-            });
-            assert_eq!(is_refused, left.is_none_or(|left| front(before) < front(left)), "{before:?}, {left:?}");
-            refused += u64::from(is_refused && left.is_some());
-        }
-        let on_edges = now.iter().filter_map(|meta| meta.gone.map(|gone| meta.without(Gone { in_leaf: 0, ..gone })));
-        described.extend(on_edges.collect::<Vec<_>>());
-        described.extend(now);
-    }
-    assert!(refused > 10, "{refused} refused");
-}
-
-/// Opens the files of a partition as a new process does.
-fn reopen(Bench { storage, model, .. }: Bench) -> Bench {
-    strays(&*storage).iter().for_each(|name| storage.remove(name).unwrap());
-    Bench { model, ..Bench::open(storage) }
-}
-
-/// At any call of any of the merges, also after some of them have reclaimed merged parts. The
-/// results stay the same, here and in the store that is opened afterwards. If only that call
-/// failed, merging continues.
-#[test]
-fn merges_by_front_parts_go_on_after_any_call_has_failed() {
-    const KEYS: u64 = 5_000;
-    let new = || {
-        let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()));
-        let bench = with_deletions(Arc::new(storage.clone()), KEYS);
-        (storage, bench)
-    };
-    let mut met_between = 0;
-    for fault in [Fault::Eio, Fault::StorageFull, Fault::SyncFailure] {
-        let (storage, bench) = new();
-        let before = storage.calls_open_to(fault);
-        assert!(merge_fronts(&bench).unwrap() > 3, "too few merges");
-        let calls = storage.calls_open_to(fault) - before;
-        for (at, persistent) in (1..=calls).flat_map(|at| [(at, false), (at, true)]) {
-            let what = format!("{fault:?}, call {at}, for good: {persistent}");
-            let (storage, bench) = new();
-            storage.arm(FaultPlan { at, fault, persistent });
-            // A hole that is not made costs only space.
-            let outcome = merge_fronts(&bench);
-            assert!(storage.faults() > 0, "{what}");
-            storage.disarm();
-            bench.assert_holds_the_model(FIRST as usize);
-            let version = bench.partitions.version(0);
-            let is_between = version.components(FIRST as usize).iter().any(|part| part.file().meta().gone.is_some());
-            met_between += u64::from(outcome.is_err() && is_between);
-            drop(version);
-            let bench = match at % 2 {
-                0 => reopen(bench),
-                _ => match merge_fronts(&bench) {
-                    Ok(_) => bench,
-                    Err(Error::Poisoned { .. }) => reopen(bench),
-                    Err(error) => panic!("{error} after {what}"),
-                },
-            };
-            bench.assert_holds_the_model(FIRST as usize);
-            merge_fronts(&bench).unwrap_or_else(|error| panic!("{error} after {what}"));
-            bench.assert_holds_the_model(FIRST as usize);
-            let again = Bench::open(bench.storage.clone());
-            assert_eq!(content(&again.partitions.version(0), FIRST as usize, u64::MAX), bench.model, "{what}");
-        }
-    }
-    assert!(met_between > 50, "{met_between} failed between two parts");
-}
-
-/// Merges change no results, so after any crash the results have to be complete.
-#[test]
-fn merges_by_front_parts_survive_crashes() {
-    let controller = Controller::new();
-    let bench = with_deletions(controller.storage(), 6_000);
-    controller.storage().sync_directory("").unwrap();
-    let before = controller.events();
-    let steps = merge_fronts(&bench).unwrap();
-    assert!(steps > 3, "{steps} steps");
-    let is_hole = |event: &Event| matches!(event, Event::Disk(DiskEvent::Write { offset: 0, bytes, .. }) if bytes.len() > 4096 && bytes.iter().all(|byte| *byte == 0));
-    assert!(controller.log()[before..].iter().any(is_hole), "nothing was given up");
-    let budget = Budget { samples: 6, ..Budget::default() };
-    let mut images = 0;
-    for cut in before..=controller.events() {
-        for image in controller.images(cut, &budget, cut as u64).chain([controller.process_kill(cut)]) {
-            images += 1;
-            let found = Bench::open(image.storage());
-            let version = found.partitions.version(0);
-            let what = || image.describe();
-            assert_eq!(content(&version, FIRST as usize, u64::MAX), bench.model, "{}", what());
-            let index = BTreeIndex { is_sought: true };
-            for part in version.components(FIRST as usize) {
-                index.check(part).unwrap_or_else(|error| panic!("{error}: {}", what()));
-            }
-        }
-    }
-    assert!(images > 100, "{images} images");
 }

@@ -1,4 +1,5 @@
-//! Threads that move amounts between words of a pool, two at a time: the sum is the same for everybody and over every crash.
+//! Threads that move amounts between words of a pool, two words at a time. The sum is the same for
+//! every reader and over every crash.
 
 use terrane_pmem::pmwcas::{self, Descriptor};
 use terrane_pmem::{Backend, Native, Options, PersistenceDomain, Pool, ROOT, Site};
@@ -14,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::new(1, PersistenceDomain::PageCache);
     let pool: Pool<Native> = Pool::create(&storage, "pool", &options)?;
 
-    // A block with the words, which the pool's root word links. Nobody else can reach them yet.
+    // A block with the words, which the pool's root word links. No other thread can reach them yet.
     let mut intent = pool.intent();
     let block = intent.acquire(ACCOUNTS * 8, ROOT)?;
     let words = [0, 1, 2, 3].map(|account| block + account * 8);
@@ -41,13 +42,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(pool.close()?)
 }
 
-/// Moves an amount, if it is there, whoever else does so at the same time.
+/// Moves an amount, if the account has it, while other threads do so too.
 fn transfer(pool: &Pool<Native>, from: u64, to: u64, amount: u64) -> terrane_pmem::Result<()> {
     loop {
         let guard = pool.pin();
         let (had, has) = (pmwcas::read(pool, from, &guard)?, pmwcas::read(pool, to, &guard)?);
         if had < amount {
-            // Somebody else is about to give to this one.
+            // Another thread is about to add to this account.
             std::thread::yield_now();
             continue;
         }

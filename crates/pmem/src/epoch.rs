@@ -1,23 +1,27 @@
-//! What waits until readers have left.
+//! Deferred reuse: retired parts of a pool wait until readers have left.
 //!
-//! A reader may still be in what a writer has just unlinked. It announces itself by a [`Guard`]; what is unlinked is
-//! retired under a guard, and reused when every guard is gone that lived then. All of that is the crate `seize`,
-//! one collector for each pool; what is unsafe about it stays here.
+//! A reader may still be in a block that a writer has just unlinked. It announces itself by a
+//! [`Guard`]. A retired part is reused when every guard is gone that lived when it was retired. The
+//! crate `seize` does all of that, with one collector for each pool.
 //!
-//! What waits is a place in the pool, never memory: a slot of the allocator or a descriptor. It waits in a queue, and
-//! the collector gets its number there; when the number's time has come, the queue may be emptied so far by those
-//! who change the pool anyway. So a reader that leaves does nothing to the pool.
+//! The retired parts are offsets in the pool, never memory: slots of the allocator and descriptors.
+//! They wait in a queue, and the collector gets the queue's numbers. When a number has expired,
+//! threads that change the pool anyway may empty the queue up to it. So a reader that leaves does
+//! nothing to the pool.
 //!
-//! - E1: what is retired leaves the queue no earlier than every guard is gone that lived at the call.
-//! - E2: it leaves in the order in which it came. That costs nothing: guards that lived when an earlier one came are gone, or
-//!   lived when a later one came, and were waited for. So any thread can let expire what others keep in batches that are not full
-//!   ([`Guard::hurry`]), and threads that retire little hold nothing back for good.
-//! - E3: the box of a number is the collector's alone.
-//! - E4: where descriptors are retired, everything waits twice: when every guard is gone of E1, it waits for those that live
-//!   then. For a helper whose guard lived at the call may put a descriptor into a word once more, or lead others to a word in a
-//!   block that is retired, and who meets that has a guard of later. (M5 and M10 of [`crate::pmwcas`] say what follows.)
-//! - E5: what was retired by the end of the first wait, in the queue behind it, may have been begun as early: its owner had a
-//!   guard of then. So blocks are given out only after that, too, has left the queue ([`Expired::wait_for`]).
+//! - E1: a part leaves the queue after every guard is gone that lived when it was retired.
+//! - E2: parts leave in the order in which they came. This costs nothing: a guard that lived when
+//!   an earlier part came is gone, or also lived when a later part came. So any thread can expire
+//!   parts that others keep in incomplete batches ([`Guard::expedite`]). Threads that retire little
+//!   hold nothing back for good.
+//! - E3: only the collector owns the box of a number.
+//! - E4: once descriptors are retired, every part waits twice: when the guards of E1 are gone, it
+//!   waits for the guards that live then. The reason is a helper whose guard lived at the call. It
+//!   may put a descriptor into a word once more, or lead others to a word in a retired block.
+//!   Threads that meet these have later guards. (See M5 and M10 of [`crate::pmwcas`].)
+//! - E5: parts behind it in the queue that were retired by the end of the first wait may have begun
+//!   as early, since their owners had guards then. So blocks are given out only after those have
+//!   left the queue, too ([`Expired::wait_for`]).
 #![expect(unsafe_code, reason = "the collector takes raw pointers; both blocks state their argument")]
 
 use std::collections::VecDeque;
@@ -27,27 +31,27 @@ use std::sync::Arc;
 
 #[cfg(not(shuttle))]
 use seize::LocalGuard as Entered;
-// All tasks of shuttle are one thread of the system.
+// All tasks of shuttle run in one thread of the system.
 #[cfg(shuttle)]
 use seize::OwnedGuard as Entered;
 use seize::{Collector, Guard as _};
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
-/// What one thread retires together: to look for live guards takes a call of the system.
+/// How many parts one thread retires together. Looking for live guards takes a call of the system.
 pub(crate) const BATCH: usize = 8;
 
-/// Tickets that [`Guard::hurry`] makes at most: more than threads have guards.
+/// The most tickets that [`Guard::expedite`] makes: more than there are threads with guards.
 const TICKETS_MAX: usize = 1 << 13;
 
-/// Keeps what is retired while it lives from being reused. A thread may have several.
+/// Prevents the reuse of parts that are retired while it lives. A thread may have several.
 ///
-/// A guard that lives long blocks nobody; what others retire meanwhile waits for it.
+/// A guard that lives long blocks nobody. Parts that others retire meanwhile wait for it.
 pub struct Guard<'p> {
     entered: Entered<'p>,
     epochs: &'p Epochs,
 }
 
-/// What waits for readers.
+/// A retired part that waits for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retired {
     /// A slot of a retired intent.
@@ -56,40 +60,41 @@ pub(crate) enum Retired {
     Descriptor(u64),
 }
 
-/// The guards of one pool, and what waits for them.
+/// The guards of one pool, and the parts that wait for them.
 #[derive(Debug)]
 pub(crate) struct Epochs {
     collector: Collector,
     queues: Mutex<Queues>,
-    /// Numbers below this have expired, of those who wait and of those who wait again.
+    /// Numbers below this have expired: of the first wait and of the second one.
     expired: [Arc<AtomicU64>; 2],
 }
 
-/// What has left the queue. Numbers count what has left it since descriptors are retired.
+/// Parts that have left the queue. The numbers count them from the first retired descriptor on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
     pub(crate) retired: Vec<Retired>,
-    /// How many have left by now, these included.
+    /// How many have left by now, including these.
     pub(crate) left: u64,
-    /// How many have to leave before the blocks are given out that these name (E5).
+    /// How many have to leave before the blocks that these parts name are given out (E5).
     pub(crate) wait_for: u64,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     waiting: Queue<Retired>,
-    /// Those who wait again (E4), and how many have to leave with them (E5).
-    again: Queue<(Retired, u64)>,
+    /// Parts in their second wait (E4), and how many have to leave with them (E5).
+    second_wait: Queue<(Retired, u64)>,
     /// Whether a descriptor has been retired.
-    is_twice: bool,
-    /// The newest of both when [`Guard::hurry`] was called last, and how many tickets it made.
-    hurried: [u64; 2],
+    waits_twice: bool,
+    /// The newest number of both queues at the last call of [`Guard::expedite`], and the tickets it
+    /// made.
+    expedited: [u64; 2],
     tickets: usize,
 }
 
 #[derive(Debug)]
 struct Queue<T> {
-    /// Number of the first in the queue: of those that have left it.
+    /// Number of the first part in the queue, which is how many have left it.
     first: u64,
     waiting: VecDeque<T>,
 }
@@ -101,13 +106,13 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// The number that has to expire for it to leave.
+    /// Appends a part, and gives the number that has to expire for it to leave.
     fn push(&mut self, retired: T) -> u64 {
         self.waiting.push_back(retired);
         self.newest()
     }
 
-    /// The number of which the last in the queue has to expire.
+    /// The number that has to expire for the last part in the queue to leave.
     fn newest(&self) -> u64 {
         self.first + self.waiting.len() as u64
     }
@@ -139,23 +144,23 @@ impl Epochs {
         Guard { entered, epochs: self }
     }
 
-    /// Lets everything expire. Nobody has a guard, since guards borrow from this.
+    /// Lets everything expire. Guards borrow from this, so there are none.
     pub(crate) fn expire_all(&mut self) {
         self.collector = new_collector();
     }
 
-    /// Takes up to so many that have expired, the first to come first.
+    /// Takes up to `count` expired parts, in the order in which they came.
     pub(crate) fn take(&self, count: usize) -> Expired {
         let [once, twice] = &self.expired;
         let numbers: Vec<u64> = {
             let mut queues = self.queues.lock();
-            let Queues { waiting, again, is_twice, .. } = &mut *queues;
-            if !*is_twice {
+            let Queues { waiting, second_wait, waits_twice, .. } = &mut *queues;
+            if !*waits_twice {
                 return Expired { retired: waiting.take(once, count), left: 0, wait_for: 0 };
             }
             let moved = waiting.take(once, usize::MAX);
-            let wait_for = again.newest() + (moved.len() + waiting.waiting.len()) as u64;
-            moved.into_iter().map(|retired| again.push((retired, wait_for))).collect()
+            let wait_for = second_wait.newest() + (moved.len() + waiting.waiting.len()) as u64;
+            moved.into_iter().map(|retired| second_wait.push((retired, wait_for))).collect()
         };
         if !numbers.is_empty() {
             let guard = self.enter();
@@ -163,9 +168,13 @@ impl Epochs {
             guard.entered.flush();
         }
         let mut queues = self.queues.lock();
-        let taken = queues.again.take(twice, count);
+        let taken = queues.second_wait.take(twice, count);
         let wait_for = taken.last().map_or(0, |(_, wait_for)| *wait_for);
-        Expired { retired: taken.into_iter().map(|(retired, _)| retired).collect(), left: queues.again.first, wait_for }
+        Expired {
+            retired: taken.into_iter().map(|(retired, _)| retired).collect(),
+            left: queues.second_wait.first,
+            wait_for,
+        }
     }
 }
 
@@ -178,38 +187,44 @@ impl Guard<'_> {
         ptr::eq(self.epochs, epochs)
     }
 
-    /// Lets it leave the queue when every guard is gone that lives now, this one too, and a few more were
-    /// retired or [`Guard::hurry`] was called. Gives how many have been retired since that was called last, by all threads.
+    /// Retires a part. It leaves the queue when two conditions hold:
+    /// - every guard that lives now is gone, including this one;
+    /// - a few more parts were retired, or [`Guard::expedite`] was called.
+    ///
+    /// Gives how many parts all threads have retired since the last call of that.
     pub(crate) fn retire(&self, retired: Retired) -> u64 {
         let (number, since) = {
             let mut queues = self.epochs.queues.lock();
-            queues.is_twice |= matches!(retired, Retired::Descriptor(_));
+            queues.waits_twice |= matches!(retired, Retired::Descriptor(_));
             let number = queues.waiting.push(retired);
-            (number, number - queues.hurried[0])
+            (number, number - queues.expedited[0])
         };
         self.defer(number, &self.epochs.expired[0]);
         since
     }
 
-    /// Lets a number expire when every guard is gone that lives now.
+    /// Lets a number expire when every guard that lives now is gone.
     fn defer(&self, number: u64, expired: &Arc<AtomicU64>) {
         let ticket = Box::into_raw(Box::new(Ticket { number, expired: expired.clone() }));
-        // SAFETY: the pointer was made here from a box and is given away, so nobody but the collector has it (E3).
+        // SAFETY: the pointer was made here from a box and is given away, so only the collector has
+        // it (E3).
         unsafe { self.entered.defer_retire(ticket, expire) };
     }
 
-    /// Does not wait for more to be retired: everything that has been so far, by whichever threads, leaves its queue when every guard
-    /// is gone that lives now (E2).
+    /// Expires retired parts without waiting for more: everything that any thread has retired so
+    /// far leaves its queue when every guard that lives now is gone (E2).
     ///
-    /// The collector takes a batch only if that has a ticket for each thread with a guard; else it stays with this thread. How many those
-    /// are is not known. So the tickets are a batch, and each time twice as many while nothing more is retired, until they
-    /// suffice for any number of threads: then what was retired has been handed over, and more of them would wait for the same guards.
-    pub(crate) fn hurry(&self) {
+    /// The collector takes a batch only if it has a ticket for each thread with a guard. Otherwise
+    /// the batch stays with this thread. The number of such threads is unknown, so a call makes a
+    /// batch of tickets. While nothing more is retired, each further call makes twice as many,
+    /// until they suffice for any number of threads. By then everything retired has been handed
+    /// over, and more tickets would wait for the same guards.
+    pub(crate) fn expedite(&self) {
         let (newest, tickets) = {
             let mut queues = self.epochs.queues.lock();
-            let newest = [queues.waiting.newest(), queues.again.newest()];
-            queues.tickets = if newest == queues.hurried { (2 * queues.tickets).min(2 * TICKETS_MAX) } else { BATCH };
-            queues.hurried = newest;
+            let newest = [queues.waiting.newest(), queues.second_wait.newest()];
+            queues.tickets = if newest == queues.expedited { (2 * queues.tickets).min(2 * TICKETS_MAX) } else { BATCH };
+            queues.expedited = newest;
             (newest, queues.tickets)
         };
         let waits = |queue: &usize| self.epochs.expired[*queue].load(Ordering::Acquire) < newest[*queue];
@@ -222,7 +237,7 @@ impl Guard<'_> {
         self.entered.flush();
     }
 
-    /// A number that no other live thread has, and small as such numbers go.
+    /// A small number that no other live thread has.
     pub(crate) fn thread(&self) -> u64 {
         #[cfg(not(shuttle))]
         return self.entered.thread_id() as u64;
@@ -238,9 +253,9 @@ impl fmt::Debug for Guard<'_> {
 }
 
 /// # Safety
-/// The pointer came from a box, and nobody else has it.
+/// The pointer must come from a box, and nobody else may have it.
 unsafe fn expire(ticket: *mut Ticket, _: &Collector) {
-    // SAFETY: the caller's promise; the collector calls this once for each pointer.
+    // SAFETY: the caller keeps the promise above. The collector calls this once for each pointer.
     let Ticket { number, expired } = *unsafe { Box::from_raw(ticket) };
     expired.fetch_max(number, Ordering::AcqRel);
 }
@@ -276,14 +291,14 @@ mod tests {
             let writer = epochs.enter();
             retire(&writer, 0..20);
             drop(writer);
-            // A guard of the same thread, within it another one.
+            // A guard of the same thread, and another one within it.
             let _later = (epochs.enter(), epochs.enter());
             assert_eq!(take(&epochs, 100), [], "the reader is still there");
             leave.wait();
             entered.wait();
         });
         assert_eq!(take(&epochs, 100).len(), 16, "two batches; the rest waits for more");
-        epochs.enter().hurry();
+        epochs.enter().expedite();
         assert_eq!(take(&epochs, 3), [16, 17, 18].map(Retired::Slot));
         assert_eq!(take(&epochs, 3), [Retired::Slot(19)]);
     }
@@ -299,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn any_thread_can_let_expire_what_others_have_in_batches_that_are_not_full() {
+    fn any_thread_can_expire_incomplete_batches_of_others() {
         let epochs = Epochs::new();
         let turn = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
@@ -310,7 +325,7 @@ mod tests {
             });
             turn.wait();
             let before = take(&epochs, 100);
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let taken = [before, take(&epochs, 100)];
             turn.wait();
             taken
@@ -336,12 +351,12 @@ mod tests {
         assert_eq!(numbers.len(), THREADS);
     }
 
-    /// The second time it is in the batch of whoever has found it expired.
+    /// The second time, the part is in the batch of the thread that found it expired.
     #[test]
-    fn any_thread_can_let_expire_what_waits_again_with_others() {
+    fn any_thread_can_expire_the_second_waits_of_others() {
         let epochs = Epochs::new();
         epochs.enter().retire(Retired::Descriptor(1));
-        epochs.enter().hurry();
+        epochs.enter().expedite();
         let other = epochs.enter();
         let turn = Barrier::new(2);
         let taken = std::thread::scope(|scope| {
@@ -354,7 +369,7 @@ mod tests {
             turn.wait();
             drop(other);
             let before = take(&epochs, 1);
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let after = take(&epochs, 1);
             turn.wait();
             [beside_other.join().unwrap(), before, after]
@@ -363,7 +378,7 @@ mod tests {
         assert_eq!(taken, [vec![], vec![], vec![Retired::Descriptor(1)]]);
     }
 
-    /// The collector takes no batch that has fewer tickets than there are threads with guards.
+    /// The collector takes no batch with fewer tickets than threads with guards.
     #[test]
     fn what_is_retired_beside_any_number_of_threads_is_handed_over_and_tickets_stay_few() {
         const THREADS: usize = 40;
@@ -381,8 +396,8 @@ mod tests {
                 .collect();
             entered.wait();
             _ = epochs.enter().retire(Retired::Slot(1));
-            // With a batch for each they would be too many.
-            (0..3 * TICKETS_MAX / BATCH + 1).for_each(|_| epochs.enter().hurry());
+            // A batch for each call would be too many.
+            (0..3 * TICKETS_MAX / BATCH + 1).for_each(|_| epochs.enter().expedite());
             let (tickets, before) = (Arc::strong_count(&epochs.expired[0]), take(&epochs, 1));
             leave.wait();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -391,7 +406,8 @@ mod tests {
         });
     }
 
-    /// As a helper may meet a descriptor that was retired before it came, and leave after those who knew it.
+    /// A helper may meet a descriptor that was retired before it came, and leave after those that
+    /// knew it.
     #[test]
     fn where_descriptors_are_retired_everything_waits_for_those_who_came_before_it_expired() {
         for retired in [Retired::Descriptor(1), Retired::Slot(1)] {
@@ -402,7 +418,7 @@ mod tests {
             if matches!(retired, Retired::Slot(_)) {
                 epochs.enter().retire(Retired::Descriptor(2));
             }
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             let taken = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let _meets = epochs.enter();
@@ -416,12 +432,12 @@ mod tests {
                 taken
             });
             assert_eq!(taken, [[], []], "who came later is there");
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             assert_eq!(take(&epochs, 1), [retired]);
         }
     }
 
-    /// Those that leave together name blocks that wait for what the last of them waits for.
+    /// The blocks of parts that leave together wait for what the last of the parts waits for.
     #[test]
     fn blocks_wait_for_what_was_retired_by_the_end_of_the_first_wait() {
         let expired = |retired: &[u64], left, wait_for| {
@@ -432,11 +448,11 @@ mod tests {
             let epochs = Epochs::new();
             for number in [1, 2] {
                 epochs.enter().retire(Retired::Descriptor(number));
-                epochs.enter().hurry();
+                epochs.enter().expedite();
                 // The first wait is over, and the next one has begun.
                 assert_eq!(epochs.take(0).retired, []);
             }
-            epochs.enter().hurry();
+            epochs.enter().expedite();
             match count {
                 1 => {
                     assert_eq!(epochs.take(1), expired(&[1], 1, 1));

@@ -1,18 +1,18 @@
-//! What can go wrong with pools, and what to do about it.
+//! Errors of pools, and what to do about them.
 
 use terrane_storage::StorageError;
 
 /// Result of calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure; the pool's file is as it was, unless the variant says otherwise.
+/// A failure. The pool's file is unchanged, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Files, space, locks.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The file, its file system, this machine or the options do not suit a pool of the wanted kind.
+    /// The file, its file system, this machine or the options do not suit the wanted kind of pool.
     #[error("{pool} cannot be used as a pool: {reason}")]
     Unsuitable {
         /// The file.
@@ -20,21 +20,21 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The range of addresses that was set aside is used up.
+    /// The reserved range of addresses is used up.
     #[error(
-        "{pool} would take {wanted} bytes of address space, and {reserved} are set aside for it; open it with a larger `address_space` in its options"
+        "{pool} needs {wanted} bytes of address space, and {reserved} are reserved for it; open it with a larger `address_space`"
     )]
     AddressSpace {
         /// The file.
         pool: String,
         /// Bytes that were to be mapped.
         wanted: u64,
-        /// Bytes set aside.
+        /// Bytes reserved.
         reserved: u64,
     },
-    /// A block longer than a chunk can hold, or of no bytes.
+    /// A block that is empty or longer than a chunk can hold.
     #[error(
-        "{pool} has no blocks of {wanted} bytes: its chunks hold blocks of 1 to {longest}; create it with longer chunks"
+        "{pool} cannot hold a block of {wanted} bytes: its blocks have 1 to {longest} bytes; create it with longer chunks"
     )]
     BlockLength {
         /// The file.
@@ -51,7 +51,7 @@ pub enum Error {
         pool: String,
     },
     /// The file is something else.
-    #[error("{pool} is not a pool: it does not begin as one does; was another file meant?")]
+    #[error("{pool} is not a pool: it does not begin with a pool header; check the path")]
     NotAPool {
         /// The file.
         pool: String,
@@ -75,7 +75,7 @@ pub enum Error {
         pool: String,
         /// Its length.
         found: u64,
-        /// The length that its header says, or that every pool has.
+        /// The length that its header states, or that every pool has.
         expected: u64,
     },
     /// What the file holds contradicts itself.
@@ -88,8 +88,8 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// It holds another structure than the one it was opened as.
-    #[error("{pool} holds a structure with layout {}, not {}; open it as what it is", layout_name(*found), layout_name(*expected))]
+    /// It holds another structure than the one that was asked for.
+    #[error("{pool} holds a structure with layout {}, not {}; open it as that structure", layout_name(*found), layout_name(*expected))]
     OtherLayout {
         /// The file.
         pool: String,
@@ -98,10 +98,8 @@ pub enum Error {
         /// Layout id that was asked for.
         expected: u64,
     },
-    /// Stores may be missing from it that later stores rely on.
-    #[error(
-        "{pool} cannot be trusted: {reason}; remove it and build it again from what is durable, or restore it from a copy"
-    )]
+    /// Stores may be missing that later stores rely on.
+    #[error("{pool} cannot be trusted: {reason}; delete it and rebuild its contents, or restore it from a copy")]
     Untrusted {
         /// The file.
         pool: String,
@@ -110,7 +108,7 @@ pub enum Error {
     },
 }
 
-/// A layout id as text, if its bytes are letters and digits, in their order in the file.
+/// A layout id as text, if its bytes are letters and digits. They are in file order.
 fn layout_name(id: u64) -> String {
     let bytes = id.to_le_bytes();
     match std::str::from_utf8(&bytes) {

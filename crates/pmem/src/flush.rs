@@ -14,7 +14,7 @@ pub enum FlushInstruction {
 }
 
 impl FlushInstruction {
-    /// The best that this CPU has; `None` where no code for it is known.
+    /// The best instruction that this CPU has; `None` where no code for it is known.
     pub fn detect() -> Option<Self> {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
@@ -35,7 +35,7 @@ impl FlushInstruction {
 
     /// Begins to write back the line that holds a word.
     ///
-    /// The CPU must have the instruction, which [`FlushInstruction::detect`] tells.
+    /// The CPU must have the instruction: see [`FlushInstruction::detect`].
     #[inline]
     #[cfg_attr(
         all(target_arch = "x86_64", not(miri)),
@@ -47,9 +47,9 @@ impl FlushInstruction {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = word.as_ptr();
-            // SAFETY: the instructions change no memory, no register and no flag; `line` comes from a
-            // reference, so the address is mapped. Without the option `nomem`, the compiler keeps stores
-            // before the instruction on that side of it.
+            // SAFETY: the instructions change no memory, no register and no flag. `line` comes from
+            // a reference, so the address is mapped. Without the option `nomem`, the compiler does
+            // not move stores across the instruction.
             unsafe {
                 match self {
                     Self::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -70,11 +70,12 @@ impl FlushInstruction {
 
 #[cfg(test)]
 thread_local! {
-    /// What this thread has executed: the address of each write-back, and 0 for a fence.
+    /// The instructions that this thread has executed: the address of each write-back, 0 for a
+    /// fence.
     pub(crate) static EXECUTED: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Waits until the stores and write-backs of this thread so far have arrived.
+/// Waits until all earlier stores and write-backs of this thread have arrived.
 #[inline]
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
@@ -102,7 +103,8 @@ pub(crate) fn prefetch(words: &[AtomicU64]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for line in words.chunks((crate::LINE_LENGTH / crate::WORD_LENGTH) as usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every CPU of this kind has the instruction; it reads nothing that the program sees.
+        // SAFETY: every CPU of this kind has the instruction. It reads nothing that the program
+        // sees.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn write_backs_change_nothing() {
         let Some(best) = FlushInstruction::detect() else { return };
-        // Who has a better one has clflush too.
+        // A CPU with a better instruction has clflush too.
         let word = AtomicU64::new(7);
         for instruction in [best, FlushInstruction::Clflush] {
             instruction.write_back(&word);

@@ -1,17 +1,18 @@
 //! Persistent memory for structures that survive crashes without a log.
 //!
-//! A [`Backend`] gives aligned 8-byte words of a mapped file by their offset, and makes them durable by
-//! flushes and fences, each of which has a name ([`Site`]). [`Native`] runs on files of the operating
-//! system, with real persistent memory or on the page cache. A [`Pool`] is such a file with a header, which says
-//! whether its contents can be trusted, a root word, and blocks that are acquired and released
-//! by an [`Intent`]; [`pmwcas`] changes several words at once. [`Counted`] counts what operations
-//! cost. [`probe`] tells what a file's medium promises.
+//! - A [`Backend`] gives aligned 8-byte words of a mapped file by their offset. Flushes and fences
+//!   make the words durable, and each of them has a name ([`Site`]). [`Native`] runs on files of
+//!   the operating system, with real persistent memory or on the page cache.
+//! - A [`Pool`] is such a file with a header, a root word, and blocks. The header says whether the
+//!   contents can be trusted. An [`Intent`] acquires and releases blocks.
+//! - [`pmwcas`] changes several words at once.
+//! - [`Counted`] counts the costs of operations. [`probe`] finds out what a file's medium promises.
 //!
-//! With the feature `explorer`, the module of that name looks for crashes that a structure does not survive.
-//! `Traced` then runs in memory and reports every step to the crash controller of `testkit`, and `Dropping` leaves
-//! out flushes and fences by name.
+//! The feature `explorer` adds the module of that name, which looks for crashes that a structure
+//! does not survive. There, `Traced` runs in memory and reports every step to the crash controller
+//! of `testkit`. `Dropping` leaves out flushes and fences by name.
 //!
-//! This crate knows no structure that is kept in the words.
+//! This crate knows nothing of the structures that are kept in the words.
 #![deny(unsafe_code)]
 
 mod allocator;

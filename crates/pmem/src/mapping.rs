@@ -1,8 +1,8 @@
 //! A file of the operating system in one reserved range of addresses.
 //!
-//! The range is reserved once, without access, and parts of the file are mapped into it from the
-//! start on, so that a growing pool never moves and words keep their addresses. Words are given out
-//! by offset, checked against what is mapped; no address leaves this module.
+//! The range is reserved once, without access. Parts of the file are mapped into it, from its start
+//! on. So a growing pool never moves, and words keep their addresses. Words are given out by
+//! offset, and the offset is checked against the mapped length. No address leaves this module.
 #![expect(unsafe_code, reason = "mapping a file and reaching its words; every block states its argument")]
 
 use std::os::fd::BorrowedFd;
@@ -23,22 +23,22 @@ pub(crate) struct Mapping {
     reserved: usize,
     /// Bytes from the start that are mapped. Only grows.
     mapped: AtomicUsize,
-    /// Whether a failed call may have left a hole behind what is mapped, whose addresses others may
-    /// have taken since. Held while the mapping grows.
+    /// Whether a failed call may have left a hole behind the mapped part. Others may have taken its
+    /// addresses since. Held while the mapping grows.
     has_hole: Mutex<bool>,
 }
 
-// SAFETY: the range belongs to the mapping until it is dropped, whatever thread uses it, and all access
-// to it is through atomics.
+// SAFETY: the range belongs to the mapping until it is dropped, whichever thread uses it. All
+// access to it is through atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; growing takes a lock and publishes the new length after the range is mapped.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Sets a range of addresses aside; nothing of it can be reached yet.
+    /// Reserves a range of addresses. Nothing of it can be reached yet.
     pub(crate) fn reserve(length: usize) -> Result<Self, Errno> {
-        // SAFETY: a new private range without access, at an address of the system's choice, overlaps
-        // nothing that exists.
+        // SAFETY: this is a new private range without access, at an address that the system
+        // chooses. So it overlaps nothing that exists.
         let base = unsafe {
             mmap_anonymous(ptr::null_mut(), length, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)?
         };
@@ -46,7 +46,7 @@ impl Mapping {
         Ok(Self { base, reserved: length, mapped: AtomicUsize::new(0), has_hole: Mutex::new(false) })
     }
 
-    /// Bytes set aside.
+    /// Bytes reserved.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
     }
@@ -56,9 +56,9 @@ impl Mapping {
         self.mapped.load(Ordering::Acquire)
     }
 
-    /// Maps the file up to `length`, a multiple of the page size, so many bytes of which must be allocated before a word of
-    /// them is reached. With `sync`, only a mapping of persistent memory that needs no sync
-    /// succeeds (MAP_SYNC).
+    /// Maps the file up to `length`, a multiple of the page size. The file's space up to there must
+    /// be allocated before a word of it is reached. With `sync`, only a mapping of persistent
+    /// memory that needs no sync succeeds (MAP_SYNC).
     pub(crate) fn extend(&self, file: BorrowedFd<'_>, length: usize, sync: bool) -> Result<(), Errno> {
         let mut has_hole = self.has_hole.lock();
         let mapped = self.mapped();
@@ -71,8 +71,8 @@ impl Mapping {
         let flags = if sync { MapFlags::SHARED_VALIDATE | MapFlags::SYNC } else { MapFlags::SHARED };
         // SAFETY: `mapped` is within the reserved range.
         let start = unsafe { self.base.as_ptr().add(mapped) };
-        // SAFETY: the range from `mapped` to `length` lies in the reserved one, is ours (there is no hole)
-        // and nothing refers to it yet: words are given out below `mapped` alone.
+        // SAFETY: the range from `mapped` to `length` lies in the reserved one. It is ours, as
+        // there is no hole. Nothing refers to it yet, as only words below `mapped` are given out.
         let outcome = unsafe {
             mmap(
                 start.cast(),
@@ -96,7 +96,7 @@ impl Mapping {
         }
     }
 
-    /// The word at an offset; `None` if that is not aligned or not mapped.
+    /// The word at an offset; `None` if it is not aligned or not mapped.
     #[inline]
     pub(crate) fn word(&self, offset: u64) -> Option<&AtomicU64> {
         self.words(offset, WORD_LENGTH as u64)?.first()
@@ -111,10 +111,10 @@ impl Mapping {
         if !is_aligned || offset > mapped || mapped - offset < length {
             return None;
         }
-        // SAFETY: the words lie in the mapped part, which stays mapped as long as `self` lives; the base
-        // is page-aligned, so they are aligned; every access in this process is atomic. Another
-        // process that ignores the lock can change the file, which is what atomics allow for, or cut it,
-        // which ends this process by a signal.
+        // SAFETY: the words lie in the mapped part, which stays mapped as long as `self` lives.
+        // They are aligned, since the base is page-aligned. Every access in this process is atomic.
+        // Another process that ignores the lock can change the file, which atomics allow for, or
+        // truncate it, which ends this process by a signal.
         Some(unsafe { slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), length / WORD_LENGTH) })
     }
 }
@@ -125,8 +125,8 @@ impl Drop for Mapping {
         if length == 0 {
             return;
         }
-        // SAFETY: the range is ours and no reference into it outlives `self`. What lies behind a hole
-        // stays reserved: it costs addresses only.
+        // SAFETY: the range is ours, and no reference into it outlives `self`. Anything behind a
+        // hole stays reserved, which costs addresses only.
         let outcome = unsafe { munmap(self.base.as_ptr().cast(), length) };
         debug_assert!(outcome.is_ok(), "a range that was mapped is unmapped: {outcome:?}");
     }
@@ -139,7 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// The addresses behind it may be somebody else's then, and would be mapped over.
+    /// After a failure, others may have taken the addresses behind the mapped part. Growing would
+    /// map over them.
     #[test]
     fn a_mapping_does_not_grow_after_it_has_failed_to() {
         let directory = tempfile::tempdir().unwrap();

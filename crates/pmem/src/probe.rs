@@ -1,11 +1,12 @@
 //! What a file's medium promises.
 //!
-//! *DAX* is tried, not asked for: only a mapping with MAP_SYNC that succeeds is one
-//! ([`Native`](crate::Native) does so). *eADR* is what the kernel says of the device's region
-//! ([`persistence_domain`]): where it says that there is none, a pool that asks for it is refused; where it says
-//! nothing, it has to be declared by who knows the machine.
-//! *The page cache* keeps a pool over a kill of the process on file systems that change files in
-//! place ([`page_cache`]).
+//! - *DAX* is tried, not asked for: it is a mapping with MAP_SYNC that succeeds
+//!   ([`Native`](crate::Native) tries).
+//! - *eADR* comes from the kernel, which describes the device's region ([`persistence_domain`]). If
+//!   the kernel says that there is none, a pool that asks for it is refused. If the kernel says
+//!   nothing, the caller has to declare it.
+//! - *The page cache* keeps a pool over a kill of the process, on file systems that change files in
+//!   place ([`page_cache`]).
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -19,17 +20,18 @@ use crate::PersistenceDomain;
 pub struct Refusal {
     /// Name of the file system, or its number.
     pub file_system: String,
-    /// What it does.
+    /// The property that rules it out.
     pub reason: &'static str,
 }
 
-const COPIES: &str = "it writes changed pages to new places, so that a store to a file whose space is reserved can still \
-     meet a full disk, and the process is ended by a signal";
-const LAYERED: &str = "what the layer below does with a mapping cannot be told";
-const REMOTE: &str = "stores of this machine are not the only ones, and may be lost on the way";
-const UNKNOWN: &str = "it has not been shown to keep stores to a mapping over a kill of the process";
+const COPIES: &str = "it is copy-on-write, so a store to reserved space can still meet a full disk, and a signal then ends \
+     the process";
+const LAYERED: &str = "it passes mappings to another file system, whose behaviour is unknown";
+const REMOTE: &str = "it is shared with other machines, and stores may be lost on the way";
+const UNKNOWN: &str = "it is not known to keep stores to a mapping after a kill of the process";
 
-/// File systems that are known, by the number that `statfs` gives: why not, if not.
+/// The known file systems, by the number that `statfs` gives, each with a reason to refuse it, if
+/// any.
 const FILE_SYSTEMS: [(u64, &str, Option<&str>); 15] = [
     (0xef53, "ext4", None),
     (0x5846_5342, "XFS", None),
@@ -48,13 +50,13 @@ const FILE_SYSTEMS: [(u64, &str, Option<&str>); 15] = [
     (0x00c3_6400, "Ceph", Some(REMOTE)),
 ];
 
-/// Whether a file's system keeps stores to a mapping over a kill of the process, and never meets a
-/// full disk where space was reserved and is not shared with a copy since.
+/// Checks that a file's system keeps stores to a mapping over a kill of the process. Such a file
+/// system also never meets a full disk in space that was reserved, unless a copy shares it since.
 pub fn page_cache(file: BorrowedFd<'_>) -> Result<(), Refusal> {
     match rustix::fs::fstatfs(file) {
-        // The type is signed on some machines; the number has 32 bits.
+        // The type is signed on some machines. The number has 32 bits.
         Ok(system) => judge(system.f_type as u64 & 0xffff_ffff),
-        Err(_) => Err(Refusal { file_system: "a file system that does not tell its kind".to_owned(), reason: UNKNOWN }),
+        Err(_) => Err(Refusal { file_system: "a file system of unknown kind".to_owned(), reason: UNKNOWN }),
     }
 }
 
@@ -66,17 +68,17 @@ fn judge(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// How far stores have to get on the persistent memory that holds a file, as the kernel has it from
-/// the firmware; `None` where it is not persistent memory or the kernel does not say.
+/// How far stores have to get on the persistent memory that holds a file, as the firmware tells the
+/// kernel. `None` where the medium is not persistent memory or the kernel does not say.
 ///
-/// Of devices that are made of others (device mapper), nothing is known.
+/// Nothing is known of devices that are made of others (device mapper).
 pub fn persistence_domain(file: BorrowedFd<'_>) -> Option<PersistenceDomain> {
     let device = rustix::fs::fstat(file).ok()?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     region_domain(Path::new("/sys"), &fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?)
 }
 
-/// Looks for what the region says that a block device lies in.
+/// Looks up the domain of the region that a block device lies in.
 fn region_domain(root: &Path, device: &Path) -> Option<PersistenceDomain> {
     let above = device.ancestors().take_while(|directory| directory.starts_with(root));
     let text = above.into_iter().find_map(|directory| fs::read_to_string(directory.join("persistence_domain")).ok())?;
@@ -99,10 +101,10 @@ mod tests {
             assert_eq!(judge(accepted), Ok(()), "{accepted:#x}");
         }
         for (number, says) in [
-            (0x9123_683e, "Btrfs is not accepted: it writes changed pages to new places"),
-            (0x794c_7630, "overlayfs is not accepted: what the layer below"),
-            (0x6969, "NFS is not accepted: stores of this machine"),
-            (0x1234, "the file system of kind 0x1234 is not accepted: it has not been shown"),
+            (0x9123_683e, "Btrfs is not accepted: it is copy-on-write"),
+            (0x794c_7630, "overlayfs is not accepted: it passes mappings"),
+            (0x6969, "NFS is not accepted: it is shared"),
+            (0x1234, "the file system of kind 0x1234 is not accepted: it is not known"),
         ] {
             let message = judge(number).unwrap_err().to_string();
             assert!(message.starts_with(says), "{message}");

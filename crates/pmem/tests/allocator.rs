@@ -114,7 +114,7 @@ fn every_block_of_a_chunk_is_given_out_before_the_pool_grows() {
     };
     let first = grow();
     let next = grow();
-    // Bitmaps of four words, and the chunk's head is two lines at the most.
+    // Bitmaps have four words, and a chunk's head is at most two lines.
     let given = blocks(&pool).range(first..next).count() as u64;
     assert!(given >= CHUNK / LINE_LENGTH - 2, "{given} blocks");
 }
@@ -176,7 +176,7 @@ fn an_intent_that_is_given_up_frees_what_was_not_linked() {
     let mut intent = pool.intent();
     let outer = intent.acquire(64, ROOT).unwrap();
     let inner = intent.acquire(64, outer).unwrap();
-    // What lies in a block that is not linked links nothing.
+    // A block that is not linked links nothing, whatever it contains.
     pool.backend().store(outer, inner);
     intent.release(kept, ROOT).unwrap();
     drop(intent);
@@ -244,7 +244,7 @@ fn a_block_that_is_released_twice_is_free_once() {
     unlink();
     intent.finish();
     is_free_once(block);
-    // By two intents it is not noticed before.
+    // By two intents, since one would notice it.
     assert_eq!(push(&pool, 64).unwrap(), block);
     let intents = [pool.intent(), pool.intent()].map(|mut intent| {
         intent.release(block, ROOT).unwrap();
@@ -285,7 +285,7 @@ fn pushes_up_to_the_end_of_its_address_space<B: Backend>(storage: &dyn Storage) 
         while blocks(&pool).len() < 21 {
             push(&pool, 512).unwrap();
         }
-        // Each attempt comes to the same.
+        // Each attempt has the same result.
         for _ in 0..2 {
             let error = push(&pool, 512).unwrap_err();
             assert!(matches!(error, Error::AddressSpace { wanted: 24576, reserved: 20480, .. }), "{error}");
@@ -301,7 +301,7 @@ fn pushes_up_to_the_end_of_its_address_space<B: Backend>(storage: &dyn Storage) 
     assert_eq!((pool.length(), blocks(&pool).len()), (24576, 24));
 }
 
-/// Of no pool, and of a whole one.
+/// For no pool, and for a complete one.
 fn refuses_too_little_address_space<B: Backend>(storage: &dyn Storage) {
     let refused = |pool: terrane_pmem::Result<Pool<B>>, short: u64, expected: u64| match pool.unwrap_err() {
         Error::AddressSpace { wanted, reserved, .. } => assert_eq!((wanted, reserved), (expected, short)),
@@ -349,7 +349,7 @@ fn growth_that_fails_at_any_call_leaves_a_pool_that_grows_later() {
     }
 }
 
-/// A file system may look at all that it is asked for.
+/// A file system may check the space that it is asked for.
 #[test]
 fn growth_asks_for_the_space_of_the_new_chunk_alone() {
     let storage = FaultyStorage::new(Arc::new(MemoryStorage::new()));
@@ -396,7 +396,7 @@ fn a_damaged_chunk_and_a_damaged_intent_are_errors() {
     assert_eq!(counter(&storage), before, "a damaged pool is left as it is");
 }
 
-/// Each thread has its own list, whose head is in a block of its own.
+/// Each thread has its own list, with the head in a block of its own.
 #[test]
 fn many_threads_get_different_blocks() {
     const THREADS: u64 = 8;

@@ -1,4 +1,5 @@
-//! Power losses and kills at any instant of acquiring and releasing: no block is lost, none is handed out twice.
+//! Power losses and kills at any instant of acquiring and releasing. No block is lost, none is
+//! handed out twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,17 +26,17 @@ fn open(storage: &dyn Storage, domain: PersistenceDomain) -> Pool<Traced> {
     Pool::open(storage, "pool", &options(domain)).unwrap()
 }
 
-/// What is done to a list of nodes; a node is its next node, its value, and a block of its own with the
-/// value once more.
+/// An operation on a list of nodes. A node has its next node, its value, and a block of its own
+/// with the value again.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Puts a node in front: two blocks, one linked in the other.
+    /// Adds a node at the front: two blocks, one linked in the other.
     Push(u64),
-    /// Takes the first node off, with its block.
+    /// Removes the first node, with its block.
     Pop,
-    /// Puts a copy with another value in the place of the first node, and keeps its block.
+    /// Replaces the first node by a copy with another value, and keeps its block.
     Replace(u64),
-    /// Acquires two blocks and gives them up.
+    /// Acquires two blocks and abandons them.
     GiveUp,
 }
 
@@ -105,8 +106,8 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked<()> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// The values of the list, first one last, after a check that the acquired blocks are exactly its own, or are
-/// retired.
+/// The values of the list, first one last, after a check that the acquired blocks are exactly its
+/// own, or are retired.
 fn check<B: Backend>(pool: &Pool<B>, ending: Ending) -> Checked<Vec<u64>> {
     let backend = pool.backend();
     let mut acquired = BTreeMap::new();
@@ -157,8 +158,9 @@ fn create(controller: &Controller, domain: PersistenceDomain, dropped: Dropped<'
     pool
 }
 
-/// Runs the steps, a mark after each, without the instruction that is to be left out; the list before each
-/// step and at the end. Of retired intents, those of every third step stay retired over the next steps.
+/// Runs the steps without the dropped instruction, with a mark after each. Gives the list before
+/// each step and at the end. The retired intents of every third step stay retired over the next
+/// steps.
 fn history(domain: PersistenceDomain, ending: Ending, dropped: Dropped<'_>) -> (Arc<Controller>, Vec<Vec<u64>>) {
     let controller = Controller::new();
     let pool = create(&controller, domain, dropped);
@@ -173,8 +175,8 @@ fn history(domain: PersistenceDomain, ending: Ending, dropped: Dropped<'_>) -> (
         if number % 2 == 0 {
             run();
         } else {
-            // Another thread, and while this one has an intent: so steps use different slots in turn, and
-            // what one has not fenced, the next one does not.
+            // Another thread, while this one has an intent. So steps use different slots in turn,
+            // and fences of the next step do not cover this one.
             let mut beside = pool.intent();
             beside.acquire(64, ROOT).unwrap();
             std::thread::scope(|scope| scope.spawn(run).join().unwrap());
@@ -189,7 +191,7 @@ fn history(domain: PersistenceDomain, ending: Ending, dropped: Dropped<'_>) -> (
     (controller, models)
 }
 
-/// Checks what a crash has left after so many steps, and that it works on.
+/// Checks the state that a crash has left after this many steps, and that it can be used further.
 fn recover(storage: &dyn Storage, domain: PersistenceDomain, models: &[Vec<u64>], steps: usize) -> Checked<()> {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options(domain)).map_err(text)?;
     let found = check(&pool, Ending::Finish)?;
@@ -270,8 +272,8 @@ fn a_power_loss_inside_recovery_changes_nothing_of_it() {
     }
 }
 
-/// Whether a power loss at any instant loses nothing while a chunk changes its block length, which was emptied and holds
-/// anything, also where the bitmap of shorter blocks will be.
+/// A chunk changes its block length. It was emptied and holds anything, also where the bitmap of
+/// shorter blocks will be. Gives whether a power loss at any instant loses nothing.
 fn a_chunk_can_change_its_block_length(dropped: Dropped<'_>) -> bool {
     let domain = PersistenceDomain::Adr;
     let long_chunks = Options { chunk_length: 1 << 16, ..options(domain) };
@@ -308,9 +310,9 @@ fn a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing() {
     }
 }
 
-/// Whether one of the images that a power loss leaves of a run does not recover as it should.
+/// Whether recovery fails for one of the images that a power loss leaves of a run.
 fn is_caught(controller: &Controller, recovers: impl Fn(&dyn Storage, usize) -> Checked<()>) -> bool {
-    // With less made durable, more may be lost than can be tried.
+    // With less made durable, there may be more losses than can be tried.
     let budget = Budget { exhaustive_pending: 8, ..BUDGET };
     (0..=controller.events()).any(|cut| {
         let Some(steps) = steps_done(controller, cut) else { return false };
@@ -325,7 +327,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
     let mut caught = BTreeSet::new();
     for ending in ENDINGS {
         let sites = Instruction::sites_after(&history(domain, ending, None).0, 0);
-        // What a pool makes durable of its header, its own tests leave out.
+        // The pool's own tests leave out instructions for the header.
         for dropped in sites.into_iter().filter(|(_, site)| !site.starts_with("pool.")) {
             let (controller, models) = history(domain, ending, Some(dropped));
             let caught_now = is_caught(&controller, |storage, steps| recover(storage, domain, &models, steps));
@@ -340,7 +342,7 @@ fn no_flush_and_no_fence_can_be_left_out() {
         let caught_now = is_caught(&controller, |storage, _| recover_growth(storage, domain));
         if caught_now { &mut caught } else { &mut not_caught }.insert(dropped);
     }
-    // What the explorer leaves to this test.
+    // The instructions that the explorer leaves to this test.
     let subject = &Explored::configurations()[0];
     for left in subject.places().iter().flat_map(Place::dropped) {
         let is_left =
@@ -351,8 +353,8 @@ fn no_flush_and_no_fence_can_be_left_out() {
     assert!(needless.is_empty(), "{needless:?} can be left out");
 }
 
-/// More intents than there are slots at first, each with a block and all at a time, where before that was a block
-/// with anything in it. At the end one block is linked. Marks begin where the slots run out.
+/// More intents at a time than a new pool has slots, each with a block. The blocks held arbitrary
+/// contents before. At the end one block is linked. Marks begin where the slots run out.
 fn growth(domain: PersistenceDomain, dropped: Dropped<'_>) -> Arc<Controller> {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options(domain)).unwrap();
@@ -380,7 +382,7 @@ fn growth(domain: PersistenceDomain, dropped: Dropped<'_>) -> Arc<Controller> {
     controller
 }
 
-/// Checks that at most one block is left, and that more of the same fits into the slots that are there.
+/// Checks that at most one block is left, and that the same again fits into the existing slots.
 fn recover_growth(storage: &dyn Storage, domain: PersistenceDomain) -> Checked<()> {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options(domain)).map_err(text)?;
     let mut blocks = Vec::new();
@@ -419,7 +421,8 @@ fn blocks_of(pool: &Pool<Traced>) -> Vec<u64> {
     blocks
 }
 
-/// The word that linked to a retired block is in a block of somebody else's now, and holds by chance what it held.
+/// The word that linked to a retired block now lies in another owner's block, and holds by chance
+/// its old value.
 #[test]
 fn a_retired_block_is_free_whatever_its_link_holds_later() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache] {
@@ -447,7 +450,8 @@ fn a_retired_block_is_free_whatever_its_link_holds_later() {
     }
 }
 
-/// What a crash leaves of two intents: one that has freed a block, and one of which a block is linked there alone.
+/// A crash leaves two intents: one has freed a block, and a block of the other one is linked only
+/// there.
 #[test]
 fn what_a_free_block_links_is_free() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr, PersistenceDomain::PageCache] {
@@ -471,7 +475,7 @@ fn what_a_free_block_links_is_free() {
     }
 }
 
-/// Of an operation that the kill keeps from being executed: recovery settles it before the intent.
+/// A kill interrupts an operation before it is executed. Recovery settles it before the intent.
 #[test]
 fn what_a_block_links_that_an_operation_frees_is_free() {
     let controller = Controller::new();
@@ -487,7 +491,7 @@ fn what_a_block_links_that_an_operation_frees_is_free() {
     drop((of_child, operation));
 }
 
-/// As an operation on several words may have left it.
+/// An operation on several words may have left them.
 #[test]
 fn flags_in_a_link_are_no_part_of_it() {
     let controller = Controller::new();
@@ -500,7 +504,7 @@ fn flags_in_a_link_are_no_part_of_it() {
     drop(intent);
 }
 
-/// Its entries take two lines, and what a later session finds in either of them it frees.
+/// Its entries take two lines. A later session frees whatever it finds in either of them.
 #[test]
 fn blocks_that_an_intent_of_two_lines_has_named_are_not_freed_when_others_have_them() {
     const LATER: u64 = 12;

@@ -1,4 +1,4 @@
-//! What holds of words, flushes and mappings on every back-end.
+//! Behaviour of words, flushes and mappings on every back-end.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is counted of operations.
+//! The counts of operations.
 
 use terrane_pmem::{
     Backend, COMBINED_BLOCKS, Counted, Counters, LINE_LENGTH, MEDIA_BLOCK_LENGTH, Options, PersistenceDomain, Pool,
@@ -9,7 +9,7 @@ use terrane_testkit::MemoryStorage;
 const SITE: Site = Site::new("test");
 const LINE: u64 = LINE_LENGTH;
 
-/// A pool whose first block is long, and where in it blocks of the medium begin.
+/// A pool whose first block is long, and an offset in it where blocks of the medium begin.
 fn pool(domain: PersistenceDomain) -> (Pool<Counted<Traced>>, u64) {
     let options = Options { chunk_length: 1 << 17, address_space: 1 << 20, ..Options::new(1, domain) };
     let pool: Pool<Counted<Traced>> = Pool::create(&MemoryStorage::new(), "pool", &options).unwrap();
@@ -47,7 +47,7 @@ fn stores_bits_and_lines_are_counted() {
 fn flushes_are_counted_by_line_and_those_repeated_soon_as_such() {
     let counters = count(PersistenceDomain::Adr, |backend, block| {
         backend.persist(block..block + 2 * LINE, SITE);
-        // One other flush lies between, then none, then two.
+        // First one other flush is in between, then none, then two.
         backend.persist(block..block + 8, SITE);
         backend.flush(block..block + 8, SITE);
         backend.flush(block + 2 * LINE..block + 4 * LINE, SITE);
@@ -127,14 +127,14 @@ fn a_flush_is_no_use_of_a_line_and_what_is_drained_is_evicted() {
     backend.reset(2 * LINE);
     [0, LINE].into_iter().for_each(|line| backend.store(block + line, 1));
     backend.persist(block..block + 8, SITE);
-    // The flushed line, which is clean, is the one that has not been used for longest.
+    // The flushed line, which is clean, is the least recently used one.
     backend.load(block + 2 * LINE);
     assert_eq!(backend.take().lines_evicted, 0);
     backend.drain_media();
     assert_eq!(backend.take().lines_evicted, 1, "the dirty line was in the cache still");
 }
 
-/// What decision 16 says of the allocator.
+/// The costs that decision 16 states for the allocator.
 #[test]
 fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a_fence() {
     let (pool, link) = pool(PersistenceDomain::Adr);
@@ -166,7 +166,7 @@ fn an_acquisition_costs_two_flushes_and_a_fence_and_its_end_a_flush_a_line_and_a
     }
 }
 
-/// What decision 17 says of retiring.
+/// The costs that decision 17 states for retiring.
 #[test]
 fn retiring_costs_a_flush_a_line_and_a_fence_and_its_later_end_is_shared() {
     let (pool, link) = pool(PersistenceDomain::Adr);

@@ -1,4 +1,5 @@
-//! The explorer itself: it notices what is wrong, leaves alone what is right, and says how to see it again.
+//! Tests of the explorer itself: it catches faults, accepts what is right, and tells how to replay
+//! a failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +22,7 @@ const GATE: Gate =
 fn what_is_wrong_on_purpose_is_caught_and_what_is_right_is_not() {
     let failure = check_canary(&BREADTH).unwrap();
     assert!(failure.to_string().contains("replay: terrane-lab crash canary --replay 'wrong; "), "{failure}");
-    // One that tries nothing notices nothing, and that is noticed.
+    // A search that tries nothing catches nothing, and the canary shows that.
     let blind = Breadth { branches: 0, samples: 0, seed: 1 };
     let report = check_canary(&blind).unwrap_err();
     assert!(report.contains("the explorer is broken"), "{report}");
@@ -36,7 +37,7 @@ fn random_histories_find_it_too() {
     assert!(failure.is_none() && tally.images >= 2000 && tally.distinct < tally.images, "{tally:?}");
 }
 
-/// Other threads have begun a second one by then.
+/// Other threads have begun a second history by then.
 #[test]
 fn random_histories_are_counted_as_one_thread_would_draw_them() {
     let of_images = |images| sample(&[RIGHT], &Sample { seed: 5, images, dropped: None }).0;
@@ -52,17 +53,17 @@ fn random_histories_are_counted_as_one_thread_would_draw_them() {
 fn a_failure_shrinks_to_the_step_the_cut_and_the_stores_that_matter_and_replays() {
     let history = History::record(&WRONG, WRONG.steps(0), None).unwrap();
     let mut explorer = Explorer::new(&WRONG);
-    // The last step alone.
+    // Only the last step.
     let failure = *explorer.all_power_losses(&history, 3, &BREADTH).unwrap_err();
     assert_eq!(failure.case.steps.len(), 4);
     let failure = shrink(&WRONG, failure);
     assert_eq!((failure.case.steps.len(), failure.case.crashes.len()), (1, 1), "{failure}");
-    // Of one entry's stores, the second one is lost.
+    // The second store of one entry is lost.
     assert_eq!(failure.crashes[0].matches("store of").count(), 1, "{failure}");
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-    assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     assert!(replay(&RIGHT, &case).is_err(), "the choice is of other stores");
 }
 
@@ -79,7 +80,7 @@ fn a_failure_in_what_is_done_after_a_recovery_shrinks_and_replays() {
     let case: Case<_> = failure.case.to_string().parse().unwrap();
     assert_eq!(case, failure.case);
     let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-    assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+    assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     let history = History::record(&RIGHT, RIGHT.steps(0), None).unwrap();
     for cut in history.cuts_from(0) {
         Explorer::new(&RIGHT).after_recovery(&history, cut, 3, Cuts::All, &BREADTH).unwrap();
@@ -100,7 +101,7 @@ fn a_failure_after_many_recoveries_replays_and_what_is_right_survives_them() {
         let case: Case<_> = failure.case.to_string().parse().unwrap();
         assert_eq!(case, failure.case);
         let again = replay(&WRONG, &case).unwrap().expect("it goes wrong again");
-        assert_eq!((again.what, again.crashes), (failure.what, failure.crashes));
+        assert_eq!((again.problem, again.crashes), (failure.problem, failure.crashes));
     }
     (0..200).for_each(|seed| chained(&RIGHT, seed).unwrap());
 }
@@ -122,8 +123,8 @@ fn the_gate_names_what_shows_each_instruction_and_what_nothing_shows() {
 
 type Opening = fn(&dyn Storage) -> Checked<<Canary as Subject>::Structure>;
 
-/// A right one that counts how often it is used after a recovery; when it holds so many entries, it cannot be. It may be opened in
-/// another way, and list other places.
+/// A right canary that counts its uses after recovery. It cannot be used once it holds a given
+/// number of entries. It may be opened in another way, and list other places.
 struct Brittle {
     canary: Canary,
     unusable_with: usize,
@@ -177,12 +178,12 @@ impl Subject for Brittle {
         RIGHT.observe(structure)
     }
 
-    fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()> {
+    fn check_usable(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()> {
         self.worked_on.fetch_add(1, Ordering::Relaxed);
         if model.len() == self.unusable_with {
             return Err("it cannot be used".to_owned());
         }
-        RIGHT.work_on(structure, model)
+        RIGHT.check_usable(structure, model)
     }
 
     fn places(&self) -> Vec<Place> {
@@ -210,7 +211,8 @@ fn the_gate_is_not_closed_where_no_run_comes_to_what_is_listed() {
     assert!(report.uncaught.is_empty() && report.unlisted.is_empty() && !report.is_closed(), "{report}");
 }
 
-/// On the page cache no loss of power shows what a recovery is like that was interrupted: the pool is refused.
+/// On the page cache, no power loss shows the state after an interrupted recovery: the pool is
+/// refused.
 #[test]
 fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survived() {
     let opening: Opening = |storage| {
@@ -230,24 +232,24 @@ fn kills_in_the_middle_of_recoveries_are_tried_where_no_loss_of_power_is_survive
         let mut explorer = Explorer::new(&subject);
         explorer.all_crashes(&history, 0, &BREADTH).unwrap();
         let outcome = explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default());
-        outcome.err().map(|failure| failure.what)
+        outcome.err().map(|failure| failure.problem)
     };
     assert_eq!(search(opening).as_deref(), Some("a recovery was interrupted"));
     assert_eq!(search(|storage| CACHED.open(storage)), None);
 }
 
-/// Where pages may be lost, opening has to say so: neither to panic, nor to open what then is wrong.
+/// Where pages may be lost, opening has to report it. It may neither panic nor open a wrong state.
 #[test]
 fn where_pages_may_be_lost_nothing_but_a_refusal_will_do() {
     let search = |opening: Opening, unusable_with| {
         let subject = Brittle { domain: PersistenceDomain::PageCache, ..Brittle::new(unusable_with, opening) };
         let history = History::record(&subject, subject.steps(0), None).unwrap();
         let outcome = Explorer::new(&subject).all_power_losses(&history, 0, &BREADTH);
-        outcome.err().map_or_else(|| "nothing".to_owned(), |failure| failure.what)
+        outcome.err().map_or_else(|| "nothing".to_owned(), |failure| failure.problem)
     };
     assert_eq!(search(|_| Err("pages may be lost".to_owned()), usize::MAX), "nothing");
     assert_eq!(search(|_| panic!("an offset of a lost page"), usize::MAX), "a panic: an offset of a lost page");
-    assert_eq!(search(|storage| RIGHT.open(storage), usize::MAX), "it was opened, where pages may be lost");
+    assert_eq!(search(|storage| RIGHT.open(storage), usize::MAX), "it was opened although pages may be lost");
     assert_eq!(search(|storage| RIGHT.open(storage), 0), "it cannot be used");
 }
 
@@ -260,7 +262,7 @@ fn what_recoveries_leave_is_used_further_and_seldom_twice() {
         let outcome = explorer
             .all_power_losses(&history, 0, &BREADTH)
             .and_then(|()| explorer.inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()));
-        let failure = outcome.err().map(|failure| failure.what);
+        let failure = outcome.err().map(|failure| failure.problem);
         (failure, explorer.tally.distinct, subject.worked_on.load(Ordering::Relaxed))
     };
     let (failure, distinct, worked_on) = search(usize::MAX);
@@ -281,13 +283,14 @@ fn what_is_lost_after_a_recovery_is_noticed_at_the_next_crash() {
         |storage| Dropping::<Traced>::leaving_out(Instruction::Flush, "canary.flag", || RIGHT.open(storage));
     let failures: Vec<_> = (0..20).filter_map(|seed| chained(forgetting, seed)).collect();
     assert!(
-        !failures.is_empty() && failures.iter().all(|failure| failure.what.contains("in place of")),
+        !failures.is_empty() && failures.iter().all(|failure| failure.problem.contains("instead of")),
         "{failures:?}"
     );
     assert!((0..20).all(|seed| chained(|storage| RIGHT.open(storage), seed).is_none()));
 }
 
-/// Brings the step that was under way to its end where its entry is there, and shows that, durably or not; once, as it notes.
+/// Completes the step in progress if its entry exists, and shows that, durably or not. It does so
+/// once, as it notes.
 fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary as Subject>::Structure> {
     let mut structure = RIGHT.open(storage)?;
     let next = RIGHT.observe(&mut structure)?.len() as u64;
@@ -306,7 +309,8 @@ fn completing<const IS_DURABLE: bool>(storage: &dyn Storage) -> Checked<<Canary 
     Ok(structure)
 }
 
-/// What was before the step under way is right, and what is after it, until a recovery tells which.
+/// The contents before or after the step in progress are right, until a recovery decides between
+/// them.
 #[test]
 fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
     let search = |opening: Opening| {
@@ -315,11 +319,11 @@ fn what_a_recovery_has_shown_may_not_be_lost_right_after_it() {
         Explorer::new(&subject).inside_all_recoveries(&history, 0, &BREADTH, &mut Default::default()).err()
     };
     let failure = search(completing::<false>).unwrap();
-    assert!(failure.what.contains("in place of"), "{failure}");
+    assert!(failure.problem.contains("instead of"), "{failure}");
     assert!(search(completing::<true>).is_none());
 }
 
-/// Recovery may know of the step that was under way, and of none that was not begun.
+/// Recovery may know of the step in progress, but not of one that was not begun.
 #[test]
 fn what_comes_too_early_is_noticed() {
     let ahead: Opening = |storage| {
@@ -333,10 +337,11 @@ fn what_comes_too_early_is_noticed() {
     let history = History::record(&subject, subject.steps(0), None).unwrap();
     let first = history.ends().next().unwrap();
     let failure = *Explorer::new(&subject).kill(&history, first).unwrap_err();
-    assert!(failure.what.contains("in place of"), "{failure}");
+    assert!(failure.problem.contains("instead of"), "{failure}");
 }
 
-/// All of it is deterministic. A search that tries less would not be seen to, where what it tries is right.
+/// All of it is deterministic. Where the subject is right, nothing else would notice that a search
+/// tries less.
 #[test]
 fn as_much_is_tried_as_ever() {
     let counts = |tally: Tally| [tally.cuts, tally.cuts_sampled, tally.images];
@@ -353,17 +358,17 @@ fn as_much_is_tried_as_ever() {
         let (sampled, _) = sample(&[subject], &Sample { seed: 5, images: 1, dropped: None });
         [losses.tally, inside.tally, sampled].map(counts)
     };
-    // Cuts; those of which some images were left out; images.
+    // Cuts, cuts with some images left out, images.
     assert_eq!(of(PersistenceDomain::Adr), [[23, 2, 50], [383, 102, 5428], [126, 14, 916]]);
     assert_eq!(of(PersistenceDomain::Eadr), [[175, 0, 176], [4058, 0, 8129], [394, 0, 748]]);
     assert_eq!(of(PersistenceDomain::PageCache), [[22, 22, 166], [118, 118, 1935], [35, 35, 448]]);
 }
 
-/// Two words in one line, which a step leaves without a flush; what looks at them is only what goes on after a recovery.
+/// Two words in one line, which a step does not flush. Only what follows a recovery reads them.
 struct Forgetful;
 
 impl Forgetful {
-    /// The flag that says that a step is under way, and the words.
+    /// The flag that marks a step in progress, and the words.
     fn places(structure: &<Canary as Subject>::Structure) -> (u64, u64) {
         let flag = structure.backend().load(ROOT);
         (flag, flag + LINE_LENGTH)
@@ -403,7 +408,7 @@ impl Subject for Forgetful {
         RIGHT.create(storage)
     }
 
-    /// A step that was under way is made one of threes.
+    /// Turns a step in progress into one of threes.
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure> {
         let structure = RIGHT.open(storage)?;
         let (flag, words) = Self::places(&structure);
@@ -432,7 +437,7 @@ impl Subject for Forgetful {
         Ok(())
     }
 
-    fn work_on(&self, structure: &mut Self::Structure, (): ()) -> Checked<()> {
+    fn check_usable(&self, structure: &mut Self::Structure, (): ()) -> Checked<()> {
         let (_, words) = Self::places(structure);
         let [first, second] = [words, words + WORD_LENGTH].map(|word| structure.backend().load(word));
         if (first, second) == (4, 3) { Err("it is torn".to_owned()) } else { Ok(()) }
@@ -443,11 +448,11 @@ impl Subject for Forgetful {
     }
 }
 
-/// The first recovery that leaves the threes has stored them, so that they were no reads of what the disk held; one that finds them
-/// there has to try what else there may be.
+/// The first recovery that leaves the threes has stored them, so they were not read from the disk.
+/// A later recovery that finds them has to try the other possibilities.
 #[test]
 fn what_a_recovery_has_stored_may_be_read_after_another_one() {
     let history = History::record(&Forgetful, Forgetful.steps(0)[..1].to_vec(), None).unwrap();
     let failure = *Explorer::new(&Forgetful).all_power_losses(&history, 0, &BREADTH).unwrap_err();
-    assert_eq!(failure.what, "it is torn", "{failure}");
+    assert_eq!(failure.problem, "it is torn", "{failure}");
 }

@@ -1,4 +1,5 @@
-//! A process that is killed while its threads change a pool: what it acknowledged is there, and no block is lost.
+//! A process that is killed while its threads change a pool. Acknowledged changes are there, and no
+//! block is lost.
 
 mod support;
 
@@ -14,8 +15,8 @@ use terrane_testkit::killed;
 const SITE: Site = Site::new("test");
 const THREADS: u64 = 4;
 
-/// One test at a time: a process that is begun has what is open in this one, with its lock, until it has become another program. So
-/// the other test's process could find its pool locked.
+/// One test at a time. A new process inherits the open files of this one, with the lock, until it
+/// becomes another program. So the other test's process could find its pool locked.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn options() -> Options {
@@ -26,7 +27,8 @@ fn open(directory: &Path) -> Result<Pool<Native>, Error> {
     Pool::open(&RealStorage::new(directory), "pool", &options())
 }
 
-/// A pool with an empty list for each thread: a node is its next node and its value, one more than the next one's.
+/// A pool with an empty list for each thread. A node has its next node and its value, one more than
+/// the next one's.
 fn create(directory: &Path) -> Pool<Native> {
     let pool: Pool<Native> = Pool::create(&RealStorage::new(directory), "pool", &options()).unwrap();
     let mut intent = pool.intent();
@@ -43,7 +45,7 @@ fn head<B: Backend>(pool: &Pool<B>, thread: u64) -> u64 {
     pool.backend().load(ROOT) + thread * 8
 }
 
-/// Two pushes and a pop, over and over; says after each what the list's first value is.
+/// Two pushes and a pop, over and over. Reports the list's first value after each.
 fn change_until_killed(pool: &Pool<Native>, thread: u64) {
     let backend = pool.backend();
     let head = head(pool, thread);
@@ -117,7 +119,7 @@ fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS, changes);
         let pool = open(directory.path()).unwrap();
         for (found, acknowledged) in check(&pool).into_iter().zip(acknowledged) {
-            // One change may have been made and not acknowledged any more.
+            // One change may have been made and not acknowledged.
             let Some(value) = acknowledged else { continue };
             assert!(found.abs_diff(value) <= 1, "{found} after {value} was acknowledged and {changes} changes");
         }
@@ -127,8 +129,9 @@ fn a_pool_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
 /// Threads that only read.
 const READERS: u64 = 2;
 
-/// Words of the table: those of the threads that count, then two that count the changes of all, one that links to a block with
-/// the same number, and one that counts the changes too, after them and by itself.
+/// Words of the table. One word for each counting thread comes first. Then come two that count the
+/// changes of all threads, one that links to a block with the same number, and one that also counts
+/// the changes, later and separately.
 const WORDS: u64 = THREADS + 4;
 const ALL: u64 = THREADS;
 const AGAIN: u64 = THREADS + 1;
@@ -154,12 +157,13 @@ fn value(pool: &Pool<Native>, number: u64) -> u64 {
     pmwcas::read(pool, word(pool, number), &pool.pin()).unwrap()
 }
 
-/// Words of a block that holds a number; blocks are of several lengths.
+/// Words of a block that holds a number. Blocks have several lengths.
 fn block_words(number: u64) -> u64 {
     8 << (number % 3)
 }
 
-/// Counts the thread's word and both of all threads up at once, with a new block; whether nobody was in the way.
+/// Counts the thread's word and both common ones up at once, with a new block. Gives whether no
+/// other thread interfered.
 fn count_up(pool: &Pool<Native>, thread: u64) -> bool {
     let guard = pool.pin();
     let mut descriptor = Descriptor::new(pool, &guard).unwrap();
@@ -178,7 +182,7 @@ fn count_up(pool: &Pool<Native>, thread: u64) -> bool {
     descriptor.execute().unwrap()
 }
 
-/// Changes all words, over and over; says after each round what the thread's own is.
+/// Changes all words, over and over. Reports the thread's own word after each round.
 fn count_until_killed(pool: &Pool<Native>, thread: u64) {
     loop {
         while !count_up(pool, thread) {}
@@ -192,7 +196,7 @@ fn count_until_killed(pool: &Pool<Native>, thread: u64) {
     }
 }
 
-/// The number in the block that is linked, of which every word is the same; 0 without a block.
+/// The number in the linked block, which all of its words hold; 0 without a block.
 fn linked_number(pool: &Pool<Native>) -> u64 {
     let guard = pool.pin();
     let block = pmwcas::read(pool, word(pool, LINK), &guard).unwrap();
@@ -206,7 +210,7 @@ fn linked_number(pool: &Pool<Native>) -> u64 {
     number
 }
 
-/// Reads what others change, which never goes back; says what was read.
+/// Reads words that others only increase, and reports them.
 fn read_until_killed(pool: &Pool<Native>, thread: u64) {
     let mut last = 0;
     loop {
@@ -238,7 +242,7 @@ fn words_that_change_at_once_are_as_they_were_acknowledged_and_read_after_kills(
     create_counters(directory.path());
     let mut behind = 0;
     // Few kills come between a decision and the values that follow it.
-    let rounds = if std::env::var_os("TERRANE_SOAK").is_some() { 5000 } else { 100 };
+    let rounds = if terrane_testkit::is_soak() { 5000 } else { 100 };
     for changes in (0..rounds).map(|round| 1 + round * 7919 % 1500) {
         let test = "words_that_change_at_once_are_as_they_were_acknowledged_and_read_after_kills";
         let acknowledged = killed::run_and_kill(test, directory.path(), THREADS + READERS, changes);

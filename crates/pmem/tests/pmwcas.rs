@@ -1,4 +1,4 @@
-//! Operations on several words by threads of the system, and descriptors that were damaged.
+//! Operations on several words by threads of the system, and damaged descriptors.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ fn options() -> Options {
     Options { chunk_length: 1 << 14, address_space: 1 << 26, ..Options::new(1, PersistenceDomain::PageCache) }
 }
 
-/// A pool with so many words that are 0, some in the same line.
+/// A pool with `count` words that are 0, some in the same line.
 pub fn create<B: Backend>(storage: &dyn Storage, options: &Options, count: u64) -> (Pool<B>, Vec<u64>) {
     let pool: Pool<B> = Pool::create(storage, "pool", options).unwrap();
     let mut intent = pool.intent();
@@ -44,7 +44,7 @@ fn count_up<B: Backend>(pool: &Pool<B>, words: &[u64]) {
     }
 }
 
-/// Puts new blocks under both words, until it succeeds; a block holds the same number everywhere.
+/// Puts new blocks under both words, until it succeeds. A block holds the same number everywhere.
 fn relink<B: Backend>(pool: &Pool<B>, words: &[u64], number: u64) {
     loop {
         let guard = pool.pin();
@@ -111,7 +111,7 @@ fn threads_change_overlapping_words_and_readers_see_whole_blocks() {
 
 #[test]
 fn a_damaged_descriptor_is_an_error() {
-    // Words of the first descriptor that is used: its state, a block, an address, an old value.
+    // Words of the first descriptor in use: its state, a block, an address, an old value.
     for (place, word) in
         [(0, 9), (0, 0xff), (8, 77 * 64 + 1), (8, u64::MAX - 62), (64, 5), (64, u64::MAX - 7), (72, !0)]
     {
@@ -133,7 +133,8 @@ fn a_damaged_descriptor_is_an_error() {
     }
 }
 
-/// Closes a pool after operations that acquired and released blocks, and damages a bit of the file, over and over.
+/// Closes a pool after operations that acquired and released blocks, and damages a bit of the file,
+/// over and over.
 #[test]
 fn a_state_that_is_damaged_frees_no_block() {
     let storage = MemoryStorage::new();
@@ -180,11 +181,13 @@ fn a_state_that_is_damaged_frees_no_block() {
     assert!(opened > 0);
 }
 
-/// What a word holds where a word, a descriptor that changed it, and a block are in these places.
-type Held = fn(u64, u64, u64) -> u64;
+/// The contents of a word, for the offsets of a word, of a descriptor that changed it, and of a
+/// block.
+type Contents = fn(u64, u64, u64) -> u64;
 
-/// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second, which holds what is given for
-/// where the word is, where a descriptor is that changed it, and where the block is.
+/// A closed pool with words 5, 6 and 7, and a block that looks like a descriptor of the second. The
+/// second word gets the given contents, which may depend on the offsets of the word, of a
+/// descriptor that changed it, and of the block.
 fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<u64> {
     let (pool, words) = create::<Traced>(storage, &options(), 3);
     let backend = pool.backend();
@@ -193,7 +196,7 @@ fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<
         let mut operation = Descriptor::new(&pool, &guard).unwrap();
         let block = operation.acquire(192).unwrap();
         (block..block + 192).step_by(8).for_each(|place| backend.store(place, 0));
-        // Its state is one of the five, its only entry that counts is for the word.
+        // Its state is one of the five. Its only valid entry is for the word.
         backend.store(block, 3);
         backend.store(block + 64, words[1]);
         backend.store(block + 88, 0);
@@ -210,12 +213,12 @@ fn damaged(storage: &MemoryStorage, held: impl Fn(u64, u64, u64) -> u64) -> Vec<
     words
 }
 
-/// Whoever meets a word that no operation leaves so says it, and changes nothing.
+/// Any operation that meets such a word reports it, and changes nothing.
 #[test]
 fn a_word_that_no_operation_leaves_so_is_an_error_and_nothing_is_changed() {
     const ASKS: u64 = 1 << 61;
     const IS_GIVEN: u64 = 1 << 62;
-    let held: [(&str, Held); 12] = [
+    let held: [(&str, Contents); 12] = [
         ("a flag of a value", |_, _, _| 6 | ASKS),
         ("another flag", |_, _, _| 6 | IS_GIVEN),
         ("two flags", |_, _, _| 6 | ASKS | IS_GIVEN),
@@ -260,7 +263,8 @@ fn a_word_that_no_operation_leaves_so_is_an_error_and_nothing_is_changed() {
     }
 }
 
-/// A dirty value is as good as a clean one, and damage that makes another value cannot be seen.
+/// A dirty value has the same meaning as a clean one. Damage that yields another value cannot be
+/// detected.
 #[test]
 fn of_the_bits_of_a_word_two_are_an_error_where_they_should_not_be_set() {
     for bit in 0..64 {
@@ -308,15 +312,15 @@ fn a_word_outside_of_the_pool_is_an_error() {
     }
 }
 
-/// Each thread keeps a few descriptors that it has retired to itself. Those of four are more than there are in a page, and for
-/// another page there is no room.
+/// Each thread keeps a few retired descriptors to itself. Those of four threads are more than a
+/// page has, and there is no space for another page.
 #[test]
 fn operations_on_words_go_on_where_the_disk_is_full() {
     let storage = MemoryStorage::new();
     let (pool, words) = create::<Traced>(&storage, &options(), 2);
     count_up(&pool, &words);
     storage.set_capacity(pool.length() + 4096);
-    // Nothing is free any more, in chunks either.
+    // Nothing is free any more, not in chunks either.
     let mut intents = Vec::new();
     let full = loop {
         let mut intent = pool.intent();

@@ -1,14 +1,16 @@
-//! Power losses and kills at any instant of operations on several words, one thread after the other: they happen
-//! whole or not at all, what was done stays, and blocks belong to those who link them.
+//! Power losses and kills at any instant of operations on several words, one thread after the
+//! other. Operations happen whole or not at all, acknowledged ones stay, and blocks belong to their
+//! links.
 
 use std::path::Path;
+use terrane_testkit::is_soak;
 
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Subject, gate};
 use terrane_pmem::pmwcas::explored::{Explored, Step};
 
-/// Everything of interest in one history.
+/// One history with every kind of step.
 const STEPS: [&str; 15] = [
     "count",
     "add:4",
@@ -29,10 +31,6 @@ const STEPS: [&str; 15] = [
 
 fn steps() -> Vec<Step> {
     STEPS.map(|step| step.parse().unwrap()).to_vec()
-}
-
-fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
 }
 
 fn history(subject: &Explored) -> History<'_, Explored> {
@@ -66,7 +64,7 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     }
 }
 
-/// Crashes, goes on with the history after the recovery, and crashes again.
+/// Crashes, continues the history after the recovery, and crashes again.
 #[test]
 fn what_is_done_after_a_recovery_survives_another_crash() {
     for subject in Explored::configurations() {
@@ -83,7 +81,7 @@ fn what_is_done_after_a_recovery_survives_another_crash() {
     }
 }
 
-/// The same over and over, in ways that are drawn.
+/// The same over and over, on random paths.
 #[test]
 fn crash_after_crash_leaves_what_was_done() {
     let seeds = if is_soak() { 0..20_000 } else { 0..200 };

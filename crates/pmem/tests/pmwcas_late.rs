@@ -1,4 +1,5 @@
-//! Threads that stop in a change of words, while others go on with the same words and with the blocks in which these are.
+//! Threads that stop while they change words. Others continue with the same words, and with the
+//! blocks that contain them.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -16,8 +17,9 @@ fn options() -> Options {
     Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
 }
 
-/// One thread changes 0 to 7 and stops. Another one, if that can be seen by now, changes 7 to 9, and a third one begins to change 9 to 7 and
-/// stops too; then the first one goes on. What is read after that survives the power that fails then.
+/// One thread changes 0 to 7 and stops. Another one, if it sees that by now, changes 7 to 9. A
+/// third one begins to change 9 to 7 and stops too; then the first one continues. A value that is
+/// read after that survives a power loss.
 #[test]
 fn what_is_read_of_a_value_that_comes_back_survives_a_power_loss() {
     let mut came_back = 0;
@@ -61,7 +63,7 @@ fn what_is_read_of_a_value_that_comes_back_survives_a_power_loss() {
     assert!(came_back > 10, "{came_back}");
 }
 
-/// A guard in a thread of its own, until the other end goes.
+/// A guard in a thread of its own, until the other end is dropped.
 struct Guarded(mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
 impl Guarded {
@@ -83,8 +85,9 @@ impl Guarded {
     }
 }
 
-/// The operation that unlinks a block is retired before one of earlier that has a word in it, whose owner stopped when it was complete. Who
-/// gets blocks may store in them what the word held meanwhile, and recovery would take it for that.
+/// The operation that unlinks a block is retired before an earlier one that has a word in it, whose
+/// owner stopped when it was complete. New owners of blocks may store in them what the word held
+/// meanwhile, and recovery would mistake it for that.
 #[test]
 fn a_block_is_not_given_out_while_recovery_would_meet_a_descriptor_with_a_word_in_it() {
     const LENGTH: u64 = 1024;
@@ -112,7 +115,7 @@ fn a_block_is_not_given_out_while_recovery_would_meet_a_descriptor_with_a_word_i
         assert!(descriptor.execute().unwrap());
     });
     let held_meanwhile = pool.backend().load(word);
-    owner.go_on(At::Fence("pmwcas.complete"), 0);
+    owner.resume_until(At::Fence("pmwcas.complete"), 0);
     {
         let guard = pool.pin();
         let mut descriptor = Descriptor::new(&pool, &guard).unwrap();

@@ -1,7 +1,7 @@
-//! Threads that change the same words, in orders drawn by shuttle: what they see, and what a power loss at any instant
-//! leaves, is linearizable; and blocks belong to those who link them.
+//! Threads that change the same words, in random orders by shuttle. Their results, and the state
+//! after a power loss at any instant, are linearizable. Blocks belong to their links.
 //!
-//! One seed gives the operations and their orders.
+//! One seed determines the operations and their orders.
 #![cfg(shuttle)]
 
 #[path = "support/history.rs"]
@@ -22,7 +22,7 @@ use terrane_testkit::orders::{LeftOut, explore, is_kept, run_orders, run_without
 
 const SETUP: Site = Site::new("test");
 const THREADS: usize = 3;
-/// Of three words, an operation may be met behind another one.
+/// With three words, an operation may be met behind another one.
 const WORDS: usize = 3;
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
@@ -40,7 +40,7 @@ fn create(controller: &Controller) -> Pool<Traced> {
     pool.backend().store(ROOT, table);
     pool.backend().persist(ROOT..ROOT + 8, SETUP);
     intent.finish();
-    // Descriptors are there.
+    // Adds descriptors.
     drop(Descriptor::new(&pool, &pool.pin()).unwrap());
     pool
 }
@@ -60,8 +60,8 @@ fn is_linearizable(calls: &[Call], left: &[u64]) -> bool {
     linearizability::is_linearizable(calls, |()| vec![0; WORDS], |()| left.to_vec())
 }
 
-/// The next operation of a thread, on words with the values 0 and 1, so that old values come back all the time. It mostly
-/// goes by what the thread has seen last of the words that there are.
+/// The next operation of a thread, on words with the values 0 and 1, so that old values return all
+/// the time. It mostly depends on the values that the thread has seen last.
 fn next_operation(random: &mut SmallRng, seen: &[u64]) -> Operation {
     let first = random.random_range(0..seen.len());
     let old = |random: &mut SmallRng, word: usize| seen[word] ^ u64::from(random.random_range(0..8) == 0);
@@ -87,7 +87,7 @@ fn note(seen: &mut [u64], operation: &Operation, outcome: Outcome) {
         (Operation::Swap(changes), Outcome::Changed(true)) => {
             changes.iter().for_each(|&(word, _, new)| seen[word] = new);
         }
-        // One of the values was another one.
+        // One of the values was different.
         (Operation::Swap(changes), _) => seen[changes[0].0] ^= 1,
         (Operation::Read(_), Outcome::Changed(_)) => {}
     }
@@ -113,7 +113,8 @@ fn run(pool: &Pool<Traced>, operation: &Operation) -> Outcome {
     }
 }
 
-/// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
+/// Runs a few operations in each thread. Gives the calls, with the numbers of events at which they
+/// began and ended.
 fn run_threads(controller: &Arc<Controller>, pool: &Arc<Pool<Traced>>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let words = random.random_range(2..=WORDS);
@@ -164,7 +165,8 @@ fn what_threads_see_and_what_a_power_loss_leaves_is_linearizable() {
     explore("what_threads_see", 12, words_are_linearizable);
 }
 
-/// Puts a new block under two links, or gives up, or reads what both link to: blocks that hold their number in each word.
+/// Puts a new block under two links, or abandons it, or reads the block that both link to. Blocks
+/// hold their number in each word.
 fn relink(pool: &Pool<Traced>, thread: usize, random: &mut SmallRng) {
     let mut numbers = thread as u64 * 1000 + 1..;
     let backend = pool.backend();
@@ -202,7 +204,7 @@ fn relink(pool: &Pool<Traced>, thread: usize, random: &mut SmallRng) {
     }
 }
 
-/// Exactly what the words link to is acquired.
+/// Checks that exactly the linked blocks are acquired.
 fn check_blocks(storage: &dyn Storage) {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options()).unwrap();
     let links = &values(&pool);
@@ -243,7 +245,8 @@ fn blocks_belong_to_the_words_that_link_them() {
     explore("blocks_belong", 4, blocks_belong_to_their_links);
 }
 
-/// Counts up, by reading and then writing, in some steps of some threads; others only read. One count is lost in some orders.
+/// Some threads count up, by reading and then writing, in a few steps. Others only read. One count
+/// is lost in some orders.
 fn counts_are_lost(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (count, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -266,7 +269,7 @@ fn counts_are_lost(seed: u64) {
     assert_eq!(count.load(Ordering::SeqCst), counted.load(Ordering::SeqCst), "a count is lost");
 }
 
-/// What is wrong in two steps of threads is told by these two.
+/// A problem in two steps of threads shrinks to these two.
 #[test]
 fn failures_shrink_to_the_steps_that_they_need() {
     const ORDERS: usize = 12;

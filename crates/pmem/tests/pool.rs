@@ -1,4 +1,4 @@
-//! Creating, opening and closing pools, and files that are not to be opened.
+//! Creating, opening and closing pools, and files that must not be opened.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn contents(storage: &dyn Storage) -> Vec<u8> {
     bytes
 }
 
-/// Opens what a change of the file has made of a closed pool, and checks that the file is left alone.
+/// Opens a closed pool after a change of its file, and checks that the file stays as it is.
 fn open_changed(change: impl FnOnce(&dyn terrane_storage::File)) -> Error {
     let storage = MemoryStorage::new();
     create(&storage).close().unwrap();
@@ -76,7 +76,7 @@ fn an_open_pool_is_opened_by_nobody_else_and_a_name_is_taken_once() {
     open(&storage).unwrap();
 }
 
-/// The pool would take the link's place, and what the link was made for would stay without it.
+/// The pool would replace the link, whose target would be missing.
 #[test]
 fn a_name_that_leads_nowhere_is_taken() {
     let directory = crate::support::directory();
@@ -87,13 +87,13 @@ fn a_name_that_leads_nowhere_is_taken() {
     let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["pool"]);
     assert!(directory.path().join("pool").is_symlink());
-    // Nor is the name in which pools are made said to be in use.
+    // The name of the draft is not reported as in use either.
     std::os::unix::fs::symlink("elsewhere", directory.path().join("other.new")).unwrap();
     let taken = Pool::<Native>::create(&storage, "other", &options()).unwrap_err();
     assert!(matches!(&taken, Error::Storage(error) if error.is_already_exists()), "{taken}");
 }
 
-/// A page that somebody has put back, or that a copy has of before the pool grew.
+/// A page that somebody has put back, or that a copy has from before the pool grew.
 #[test]
 fn a_header_of_before_the_pool_grew_is_refused() {
     for chunks in [0, 1] {
@@ -114,7 +114,7 @@ fn a_header_of_before_the_pool_grew_is_refused() {
         let error = open(&storage).unwrap_err();
         let is_found = matches!(error, Error::Damaged { offset, .. } if offset == 8192 + chunks * 4096);
         assert!(is_found && contents(&storage) == damaged, "{chunks}: {error}");
-        // As where a crash came while it grew.
+        // As after a crash while it grew.
         damaged[8192 + chunks as usize * 4096..].fill(0);
         let storage = MemoryStorage::new();
         put(&storage, "pool", &damaged);
@@ -122,7 +122,7 @@ fn a_header_of_before_the_pool_grew_is_refused() {
     }
 }
 
-/// Blocks without a root word: none but what a crash has left of an acquisition is there without one.
+/// Blocks without a root word: only a crash during an acquisition may leave one.
 #[test]
 fn a_pool_that_has_blocks_is_not_vacant() {
     let is_vacant = |storage: &dyn Storage| {
@@ -146,7 +146,7 @@ fn a_pool_that_has_blocks_is_not_vacant() {
     drop(pool);
     let error = is_vacant(&storage).unwrap_err();
     assert!(matches!(error, Error::Damaged { offset: ROOT, .. }) && error.to_string().contains("blocks"), "{error}");
-    // Whether there are any is not known of a chunk whose blocks have no length that can be.
+    // The block length of this chunk is impossible, so it is unknown whether it has blocks.
     storage.open("pool", OpenMode::Write).unwrap().write_all_at(&7_u64.to_le_bytes(), 8192).unwrap();
     let error = is_vacant(&storage).unwrap_err();
     assert!(matches!(error, Error::Damaged { offset: 8192, .. }), "{error}");
@@ -182,7 +182,7 @@ fn a_file_under_the_name_in_which_pools_are_made_is_left_as_it_is() {
         assert!(matches!(&error, Error::Unsuitable { .. }) && error.to_string().contains("pool.new"), "{error}");
         assert_eq!(bytes_of(&storage, "pool.new"), foreign);
     }
-    // Nor is a draft looked at where there is a pool already.
+    // A draft is ignored too if there is a pool already.
     let storage = MemoryStorage::new();
     create(&storage).close().unwrap();
     put(&storage, "pool.new", &[]);
@@ -221,11 +221,12 @@ fn truncated_files_are_refused_wherever_they_end() {
     }
 }
 
-/// Where in a copy of the header its version and its number in the sequence are.
+/// Offsets of the version and of the sequence number in a copy of the header.
 const VERSION: u64 = 8;
 const SEQUENCE: u64 = 40;
 
-/// Makes a copy of the header say something else; whole, with the checksum that covers the copy's place.
+/// Changes a word of a copy of the header. If it is whole, its checksum fits and covers the copy's
+/// offset.
 fn set(file: &dyn terrane_storage::File, copy: u64, (byte, value): (u64, u64), is_whole: bool) {
     file.write_all_at(&value.to_le_bytes(), copy + byte).unwrap();
     if is_whole {
@@ -339,7 +340,7 @@ fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     assert!(matches!(open(&storage), Err(Error::Locked { .. })), "it is nobody else's meanwhile");
     drop(found);
     assert!(contents(&storage) == before);
-    // Also what a kill has left of an acquisition.
+    // Includes an acquisition that a kill interrupted.
     let pool = open(&storage).unwrap();
     let mut intent = pool.intent();
     intent.acquire(64, ROOT).unwrap();
@@ -349,14 +350,14 @@ fn a_pool_that_is_found_and_not_taken_stays_as_it_is() {
     drop(Pool::<Traced>::find(&storage, "pool", &options()).unwrap());
     assert!(contents(&storage) == before);
     let found = Pool::<Traced>::find(&storage, "pool", &options()).unwrap();
-    // What a structure finds of the session before would be of the present one otherwise.
+    // Otherwise state of the previous session would count as of the present one.
     assert_eq!(found.rehearse().unwrap().open_counter(), 3);
     let taken = found.take().unwrap();
     assert_eq!(taken.open_counter(), 3);
     taken.visit_blocks(|block, _| panic!("{block} is acquired")).unwrap();
 }
 
-/// It names a block that is linked, so that nothing would be freed.
+/// It names a linked block, so nothing would be freed.
 #[test]
 fn an_intent_in_a_pool_that_was_closed_is_damage() {
     let storage = MemoryStorage::new();
@@ -380,7 +381,7 @@ fn an_intent_in_a_pool_that_was_closed_is_damage() {
 /// The second line behind the root word leads to the newest page of descriptors.
 const DESCRIPTOR_PAGES: u64 = ROOT + 128;
 
-/// What a crash has left of an intent, or of a descriptor, names the page of descriptors.
+/// An intent or a descriptor that a crash has left names the page of descriptors.
 #[test]
 fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken() {
     let storage = MemoryStorage::new();
@@ -402,7 +403,7 @@ fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken()
     let sound = contents(&storage);
     let (words, _) = sound.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    // The low bits of a descriptor's say that the block is acquired.
+    // The low bits of a descriptor's entry say that the block is acquired.
     for (named, flags) in [(of_descriptor, 1), (of_intent, 0), (linked_by_dead, 0)] {
         let places = (0..words.len()).filter(|&place| words[place] == named | flags);
         let [place] = places.collect::<Vec<_>>()[..] else { panic!("{named} is named once") };
@@ -417,7 +418,7 @@ fn a_page_of_the_pools_own_that_is_to_be_freed_is_found_before_a_pool_is_taken()
     open(&storage).unwrap();
 }
 
-/// The link of an intent lies in a chunk that is damaged; only the settling of the intent looks there.
+/// The link of an intent lies in a damaged chunk. Only settling the intent reads it.
 #[test]
 fn damage_that_settling_would_meet_is_found_before_a_pool_is_taken() {
     let storage = MemoryStorage::new();
@@ -495,7 +496,8 @@ fn after_a_failed_sync_a_pool_is_not_trusted() {
     }
 }
 
-/// Nothing tells then whether the machine has gone down since, unless the pool was closed or its stores were durable by themselves.
+/// Then it is unknown whether the machine has restarted since, unless the pool was closed or its
+/// stores were durable by themselves.
 #[test]
 fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
     for domain in [PersistenceDomain::PageCache, PersistenceDomain::Adr, PersistenceDomain::Eadr] {
@@ -516,7 +518,7 @@ fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
                 Err(error) => {
                     assert!(matches!(error, Error::Untrusted { .. }), "{error}");
                     assert!(domain == PersistenceDomain::PageCache && (hidden_before || hidden_after), "{error}");
-                    assert!(error.to_string().contains("cannot be told"), "{error}");
+                    assert!(error.to_string().contains("it is unknown"), "{error}");
                     assert_eq!(contents(&storage), before);
                 }
             }
@@ -524,8 +526,8 @@ fn where_a_boot_is_not_known_an_open_pool_on_the_page_cache_is_not_trusted() {
     }
 }
 
-/// A pool whose growth has met a sync that failed, in a storage in which every later one succeeds. On these media growing alone
-/// syncs, and closing does not.
+/// A pool whose growth met a failed sync, in a storage where every later sync succeeds. On these
+/// media only growing syncs, and closing does not.
 fn with_failed_growth(storage: &FaultyStorage, options: &Options) -> Pool<Traced> {
     let pool = Pool::create(storage, "pool", options).unwrap();
     storage.arm(FaultPlan { at: 1, fault: Fault::SyncFailure, persistent: false });
@@ -550,7 +552,8 @@ fn after_a_failed_sync_a_pool_does_not_grow() {
     assert_eq!(pool.length(), length);
 }
 
-/// Were it marked as closed, the next opening would trust what the system may have dropped.
+/// If it were marked as closed, the next opening would trust pages that the system may have
+/// dropped.
 #[test]
 fn a_pool_whose_growth_was_not_synced_is_neither_closed_nor_trusted() {
     for domain in [PersistenceDomain::Adr, PersistenceDomain::Eadr] {
@@ -563,7 +566,8 @@ fn a_pool_whose_growth_was_not_synced_is_neither_closed_nor_trusted() {
     }
 }
 
-/// Copies a closed pool to `copy`, and leaves out pages of zeros; its length, and the space that the copy takes.
+/// Copies a closed pool to `copy`, and leaves out pages of zeros. Gives its length, and the space
+/// that the copy takes.
 fn copy_with_holes(directory: &Path, use_pool: impl FnOnce(&Pool<Native>)) -> (u64, impl Fn() -> u64) {
     let storage = RealStorage::new(directory);
     let pool = Pool::<Native>::create(&storage, "pool", &options()).unwrap();
@@ -592,7 +596,7 @@ fn a_pool_that_was_copied_with_holes_has_its_space_when_it_is_opened() {
     pool.close().unwrap();
 }
 
-/// Else a file that is refused could fill the disk.
+/// Otherwise a refused file could fill the disk.
 #[test]
 fn a_pool_with_holes_that_is_refused_for_its_header_or_the_options_takes_no_space() {
     let refused = |use_pool: fn(&Pool<Native>), options: &Options| {
@@ -606,7 +610,7 @@ fn a_pool_with_holes_that_is_refused_for_its_header_or_the_options_takes_no_spac
     assert!(matches!(refused(|_| (), &narrow), Error::AddressSpace { .. }));
     assert!(matches!(refused(|_| (), &Options { layout_id: 1, ..options() }), Error::OtherLayout { .. }));
     let often = refused(|pool| pool.skip_openings(OPENINGS_MAX), &options());
-    assert!(matches!(&often, Error::Untrusted { reason, .. } if reason.contains("so often")), "{often}");
+    assert!(matches!(&often, Error::Untrusted { reason, .. } if reason.contains("too often")), "{often}");
 }
 
 #[test]

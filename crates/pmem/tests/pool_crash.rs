@@ -1,4 +1,4 @@
-//! What opening a pool meets after a crash at any instant, on every medium.
+//! Opening a pool after a crash at any instant, on every medium.
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ fn open(storage: &dyn Storage, domain: PersistenceDomain) -> terrane_pmem::Resul
     Pool::open(storage, "pool", &options(domain))
 }
 
-/// Two sessions that are closed and one that is not; each stores its number into two words, the second
-/// word first. Marks tell which one has been persisted, and `CLOSED` that a close has returned.
+/// Two sessions that are closed and one that is not. Each stores its number into two words, the
+/// second word first. Marks tell which session was persisted, and `CLOSED` that a close has
+/// returned.
 fn sessions(storage: &dyn Storage, controller: &Controller, domain: PersistenceDomain) {
     for session in 1..=3 {
         let pool = match session {
@@ -49,7 +50,7 @@ enum Found {
     Right,
 }
 
-/// Opens what a crash has left, and checks it.
+/// Opens the state that a crash has left, and checks it.
 fn recover(image: &Image, storage: &dyn Storage, domain: PersistenceDomain, persisted: u64) -> Found {
     if !storage.exists("pool").unwrap() {
         assert_eq!(persisted, 0, "{image:?}");
@@ -119,8 +120,8 @@ fn a_power_loss_while_a_pool_is_opened_after_a_kill_is_noticed() {
     }
 }
 
-/// Kills an opening of a pool that was closed, which may not have synced yet that it is open, and opens the pool again: stores of that
-/// session are not trusted after a power loss.
+/// Kills an opening of a closed pool, which may not have synced its mark "open" yet, and opens the
+/// pool again. Stores of that session are not trusted after a power loss.
 #[test]
 fn stores_after_an_opening_that_was_killed_before_are_not_trusted_after_a_power_loss() {
     let domain = PersistenceDomain::PageCache;
@@ -161,7 +162,7 @@ fn what_is_read_survives_a_power_loss(end: impl Fn(Pool<Traced>)) {
         let pool = open(&*controller.storage(), after).unwrap();
         let read = [ROOT, OTHER].map(|offset| pool.backend().load(offset));
         assert_eq!(read, [9, 5], "{before:?} then {after:?}");
-        // Not flushed: on the page cache it may go, and the pool is refused then.
+        // Not flushed: on the page cache it may vanish, and then the pool is refused.
         pool.backend().store(ROOT, 7);
         drop(pool);
         for image in controller.images(controller.events(), &BUDGET, 1) {
@@ -170,7 +171,8 @@ fn what_is_read_survives_a_power_loss(end: impl Fn(Pool<Traced>)) {
                 Ok(reopened) => {
                     let found = reopened.backend().load(ROOT);
                     assert!(found == 7 || !is_flushed && found == 9, "{found}, {before:?} then {after:?}: {image:?}");
-                    // Nothing is stored into its line in this session, so its durability is the opening's alone.
+                    // This session stores nothing into its line, so its durability depends on the
+                    // opening alone.
                     let found = reopened.backend().load(OTHER);
                     assert_eq!(found, 5, "{before:?} then {after:?}: {image:?}");
                 }
@@ -180,7 +182,8 @@ fn what_is_read_survives_a_power_loss(end: impl Fn(Pool<Traced>)) {
     }
 }
 
-/// Kills a pool while it is closed, opens it, and loses power at any instant of that: whether a pool is left each time.
+/// Kills a pool while it is closed, opens it, and loses power at any instant of that. Gives whether
+/// a pool is left each time.
 fn openings_after_kills_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bool {
     let domain = PersistenceDomain::Adr;
     let first = Controller::new();
@@ -203,8 +206,8 @@ fn openings_after_kills_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bo
     })
 }
 
-/// Opens a closed pool and skips openings, which writes the header twice and syncs nothing in between, and loses power at any instant of
-/// that: whether a pool is left each time.
+/// Opens a closed pool and skips openings, which writes the header twice without a sync in between,
+/// and loses power at any instant of that. Gives whether a pool is left each time.
 fn two_writings_leave_a_pool(dropped: Option<(Instruction, &str)>) -> bool {
     let domain = PersistenceDomain::Adr;
     let first = Controller::new();
@@ -238,7 +241,7 @@ fn the_second_copy_of_a_header_is_durable_before_the_first_one_is_written_again(
     cannot_be_left_out("pool.header.second", two_writings_leave_a_pool);
 }
 
-/// By the rule that a pool on the page cache is of the boot in which it was opened last, not made.
+/// A pool on the page cache belongs to the boot in which it was last opened, not made.
 #[test]
 fn a_pool_of_an_earlier_boot_is_opened_again_after_a_kill_in_this_one() {
     for domain in DOMAINS {

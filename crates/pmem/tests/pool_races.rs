@@ -1,4 +1,4 @@
-//! Creations of pools that meet: each is whole, or is refused.
+//! Concurrent creations of pools: each is complete or refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,20 +14,21 @@ fn create(storage: &dyn Storage) -> Result<Pool<Traced>> {
     Pool::create(storage, "pool", &options)
 }
 
-/// Storage in which another creation replaces the draft when this one has opened it, and has not locked it yet.
+/// Storage in which another creation replaces the draft after this one has opened it, and before it
+/// has locked it.
 #[derive(Debug)]
 struct Meeting {
     inner: MemoryStorage,
-    /// The opening that is met, and then what the other creation has open.
+    /// The opening at which this happens, and then the file that the other creation has open.
     mode: OpenMode,
     other: Mutex<Option<Arc<dyn File>>>,
-    /// Whether the other creation comes before the opening, and ends.
+    /// Whether the other creation comes before the opening, and finishes.
     ends: bool,
     /// Whether another program makes a file of the pool's name at the last moment.
     is_taken: bool,
     /// Whether a name cannot be made durable, and another creation begins then.
     sync_fails: bool,
-    /// Whether the other creation has locked the draft that is there, and come no further.
+    /// Whether the other creation has locked the existing draft, and done nothing more.
     has_locked: bool,
 }
 
@@ -37,7 +38,7 @@ impl Meeting {
         Self { inner, mode, other, ends: false, is_taken: false, sync_fails: false, has_locked: false }
     }
 
-    /// What a creation does first, which finds one.
+    /// The first step of a creation that finds a draft.
     fn replace_draft(&self) -> terrane_storage::Result<Arc<dyn File>> {
         let left = self.inner.open(DRAFT, OpenMode::Write)?;
         assert!(left.try_lock(LockKind::Exclusive)?);
@@ -150,14 +151,14 @@ fn a_creation_that_finds_a_draft_which_another_one_has_locked_leaves_it_alone() 
     leaves_the_other_alone(&Meeting { has_locked: true, ..Meeting::new(storage, OpenMode::Write) }).unwrap();
 }
 
-/// It takes what this one has just made for a left draft.
+/// The other creation takes this one's new draft for an abandoned one.
 #[test]
 fn a_creation_whose_draft_another_one_has_locked_first_leaves_it_alone() {
     let storage = MemoryStorage::new();
     leaves_the_other_alone(&Meeting { has_locked: true, ..Meeting::new(storage, OpenMode::CreateNew) }).unwrap();
 }
 
-/// It has looked whether the name is free before the other one took it.
+/// It has checked that the name is free before the other one took it.
 #[test]
 fn a_creation_beside_which_another_one_ends_takes_no_name() {
     let storage = Meeting { ends: true, ..Meeting::new(MemoryStorage::new(), OpenMode::CreateNew) };
@@ -168,7 +169,8 @@ fn a_creation_beside_which_another_one_ends_takes_no_name() {
     assert!(other.has_name().unwrap(), "the pool was renamed over");
 }
 
-/// It has looked whether the name is free before another program made a file of that name, which knows nothing of drafts.
+/// It has checked that the name is free before another program, which knows nothing of drafts, made
+/// a file of that name.
 #[test]
 fn a_creation_beside_which_a_file_of_the_name_is_made_leaves_that_alone() {
     let storage = Meeting { is_taken: true, ..Meeting::new(MemoryStorage::new(), OpenMode::Read) };

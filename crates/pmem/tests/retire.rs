@@ -1,4 +1,4 @@
-//! Retiring blocks under readers, and as many intents at a time as anybody wants.
+//! Retiring blocks under readers, and any number of intents at a time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ fn create<B: Backend>(storage: &dyn Storage) -> Pool<B> {
     Pool::create(storage, "pool", &options()).unwrap()
 }
 
-/// Puts a new block in the place of the linked one, and fills it with a number.
+/// Replaces the linked block by a new one, and fills it with a number.
 fn replace<'p, B: Backend>(pool: &'p Pool<B>, link: u64, number: u64) -> (u64, Intent<'p, B>) {
     let backend = pool.backend();
     let mut intent = pool.intent();
@@ -86,7 +86,7 @@ fn closing_ends_what_was_retired_and_dropping_leaves_it_to_recovery() {
     }
 }
 
-/// As by a program that forgets to end them.
+/// As a program leaves intents that it forgets to end.
 #[test]
 fn closing_ends_what_was_begun_and_forgotten() {
     let storage = MemoryStorage::new();
@@ -113,7 +113,7 @@ fn a_retired_intent_says_no_more_of_what_it_linked() {
     intent.retire(&reader);
     let (second, intent) = replace(&pool, ROOT, 2);
     intent.retire(&reader);
-    // The first one goes on under another link, which its intent does not know.
+    // The first block moves to another link, which its intent does not know.
     let mut intent = pool.intent();
     intent.release(second, ROOT).unwrap();
     let third = intent.acquire(64, ROOT).unwrap();
@@ -175,7 +175,7 @@ fn any_number_of_intents_lives_at_a_time_and_their_slots_are_kept_for_later_sess
     assert!(lengths.iter().all(|length| *length == lengths[0]), "{lengths:?}");
 }
 
-/// A pool with a linked block and no room for a page of slots.
+/// A pool with a linked block and no space for a page of slots.
 fn on_a_full_disk() -> (Pool<Traced>, MemoryStorage) {
     let storage = MemoryStorage::new();
     let pool: Pool<Traced> = create(&storage);
@@ -185,7 +185,8 @@ fn on_a_full_disk() -> (Pool<Traced>, MemoryStorage) {
     (pool, storage)
 }
 
-/// Each thread keeps a few slots that it has retired to itself. Those of eight are more than a new pool has.
+/// Each thread keeps a few retired slots to itself. Those of eight threads are more than a new pool
+/// has.
 #[test]
 fn intents_are_retired_and_their_space_is_given_back_where_the_disk_is_full() {
     let (pool, _storage) = on_a_full_disk();
@@ -199,7 +200,8 @@ fn intents_are_retired_and_their_space_is_given_back_where_the_disk_is_full() {
     assert_eq!(pool.backend().load(1088), 0, "a page of slots was added");
 }
 
-/// Where others hold those that would be free, nothing is retired by which the batches of all threads would become full.
+/// Where other threads hold the slots, no more retirements come that would fill the batches of all
+/// threads.
 #[test]
 fn what_threads_have_retired_is_used_again_before_slots_are_added() {
     let (pool, _storage) = on_a_full_disk();
@@ -219,7 +221,7 @@ fn what_threads_have_retired_is_used_again_before_slots_are_added() {
     assert!(reserved().is_err(), "there are no more");
 }
 
-/// There is space for a page, and yet it is added only when nothing that was retired can be had.
+/// There is space for a page, yet it is added only when no retired slot is available.
 #[test]
 fn slots_are_added_only_when_no_retired_one_can_be_had() {
     let pool: Pool<Traced> = create(&MemoryStorage::new());
@@ -251,7 +253,7 @@ fn damaged_pages_of_slots_are_errors() {
         pool.close().unwrap();
         let file = storage.open("pool", OpenMode::Write).unwrap();
         let offset = if offset == 1088 { offset } else { page + offset };
-        // Of itself the page leads to itself.
+        // The page leads to itself.
         let word = if word == 1 { page } else { word };
         file.write_all_at(&u64::to_le_bytes(word), offset).unwrap();
         let error = Pool::<Traced>::open(&storage, "pool", &options()).unwrap_err();
@@ -259,7 +261,7 @@ fn damaged_pages_of_slots_are_errors() {
     }
 }
 
-/// The block looks like a page: it is as long, and it is empty. But somebody else would get it.
+/// The block looks like a page: it has the length, and it is empty. But another owner would get it.
 #[test]
 fn pages_that_lead_into_a_free_block_are_an_error() {
     for from in ["slots", "descriptors", "a page"] {
@@ -281,7 +283,8 @@ fn pages_that_lead_into_a_free_block_are_an_error() {
     }
 }
 
-/// Readers follow a link to a block, which has the same number in all of its words while it is not reused.
+/// Readers follow a link to a block, which has the same number in all of its words while it is not
+/// reused.
 #[test]
 fn many_readers_and_writers_never_meet_a_reused_block() {
     const WRITERS: u64 = 3;

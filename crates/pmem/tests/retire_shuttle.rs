@@ -1,5 +1,5 @@
-//! Threads that retire blocks under each other's eyes, in orders drawn by shuttle: no reader meets a reused block, and a
-//! crash at any instant loses none.
+//! Threads that retire blocks under each other's guards, in random orders by shuttle. No reader
+//! meets a reused block, and a crash at any instant loses none.
 #![cfg(shuttle)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,8 @@ fn options() -> Options {
     Options { chunk_length: 4096, address_space: 1 << 20, ..Options::new(1, PersistenceDomain::Adr) }
 }
 
-/// Puts a new block in the place of the linked one, or none without a number; a block has its number in each of its words.
+/// Replaces the linked block by a new one, or by none without a number. A block has its number in
+/// each of its words.
 fn replace(pool: &Pool<Traced>, link: u64, number: Option<u64>) {
     let backend = pool.backend();
     let guard = pool.pin();
@@ -70,7 +71,7 @@ fn run(pool: &Pool<Traced>, links: u64, thread: u64, random: &mut SmallRng) {
     }
 }
 
-/// Exactly what is linked is acquired.
+/// Checks that exactly the linked blocks are acquired.
 fn check(storage: &dyn Storage) {
     let pool: Pool<Traced> = Pool::open(storage, "pool", &options()).unwrap();
     let links = pool.backend().load(ROOT);
@@ -82,7 +83,8 @@ fn check(storage: &dyn Storage) {
     assert_eq!(acquired, linked);
 }
 
-/// A pool with the words of as many links; each links a block, and the pool has been opened again, or none does.
+/// A pool with the words of two links. Either each links a block, and the pool has been opened
+/// again, or none does.
 fn create(controller: &Controller, is_reopened: bool) -> (Arc<Pool<Traced>>, u64) {
     let pool: Pool<Traced> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
     let mut intent = pool.intent();
@@ -126,7 +128,7 @@ fn readers_meet_no_reused_block_and_crashes_lose_none() {
     explore("readers_meet", 6, threads_retire);
 }
 
-/// The first who acquires in a pool that was opened looks for clear bits.
+/// The first thread that acquires in an opened pool scans for clear bits.
 fn a_bit_is_cleared(_seed: u64) {
     let (pool, links) = create(&Controller::new(), true);
     let releasing = {
@@ -151,10 +153,10 @@ fn a_block_whose_bit_is_cleared_while_others_look_is_given_out_once() {
     explore("a_block_whose_bit", 40, a_bit_is_cleared);
 }
 
-/// Another thread is about to end what was retired before.
+/// Another thread is about to settle earlier retirements.
 fn a_thread_reclaims(_seed: u64) {
     let (pool, links) = create(&Controller::new(), false);
-    // A batch, all of which has expired.
+    // A batch, all of it expired.
     (0..8).for_each(|number| replace(&pool, links + number % 2 * 8, Some(number)));
     let other = {
         let pool = pool.clone();

@@ -1,7 +1,9 @@
-//! The tests of pools, back-ends, allocator, epochs and multi-word compare-and-swap, by behaviour, in one program.
+//! The tests of pools, back-ends, allocator, epochs and multi-word compare-and-swap, by behaviour,
+//! in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
-//! Those that end themselves, and those that other builds run, are programs of their own.
+//! Each program is linked with the whole crate and its dependencies. So there is one, and the files
+//! are its modules. Tests that end their process, or that other builds run, are programs of their
+//! own.
 
 mod allocator;
 mod allocator_crash;

@@ -1,6 +1,6 @@
-//! A tree on an ordinary file that survives SIGKILL: the program starts itself, kills itself in the middle of
-//! insertions, and proves that nothing acknowledged is missing. The file lies in TMPDIR, or in /dev/shm where that is on a file system
-//! that cannot keep it, as in many containers.
+//! A tree on an ordinary file that survives SIGKILL. The program starts itself, kills itself in the
+//! middle of insertions, and proves that no acknowledged one is missing. The file lies in TMPDIR.
+//! If that file system cannot keep it, as in many containers, it lies in /dev/shm.
 //!
 //! ```console
 //! cargo run --release -p terrane-pmtree --example survives_kill

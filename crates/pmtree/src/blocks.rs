@@ -1,4 +1,4 @@
-//! Whether the blocks of a pool are those of the tree in it.
+//! Checks that the blocks of a pool are those of the tree in it.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,17 @@ use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
 use crate::limits::LEVEL_MAX;
 use crate::{Error, Result};
 
-/// Checks that a block begins at an offset, and that it is as long as blocks for so many bytes are.
+/// Checks that a block begins at an offset, and that it has the length of blocks for `length`
+/// bytes.
 pub(crate) fn check_length<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     match pool.check_block(block)? {
         found if found == length.next_multiple_of(LINE_LENGTH) => Ok(()),
-        found => Err(damaged(pool, block, format!("{length} bytes are said to be a block, which has {found}"))),
+        found => Err(damaged(pool, block, format!("a block of {length} bytes is expected there, and it has {found}"))),
     }
 }
 
-/// Checks that a block which a tree has, whatever a crash has left, is acquired and as long as blocks for so many bytes are.
+/// Checks that a block which a tree owns in every state after a crash is acquired, and has the
+/// length of blocks for `length` bytes.
 pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> Result<()> {
     check_length(pool, block, length)?;
     match pool.is_acquired(block)? {
@@ -24,9 +26,9 @@ pub(crate) fn check_own<B: Backend>(pool: &Pool<B>, block: u64, length: u64) -> 
     }
 }
 
-/// What it means for a deletion, which is durable, that the pool cannot give it anything more, for lack of space or as a call of the system
-/// fails: nothing, unless it is damaged.
-pub(crate) fn without_space(error: impl Into<Error>) -> Result<()> {
+/// For a durable deletion to which the pool can give nothing more, for lack of space or because a
+/// call of the system fails. That is no error, unless the pool is damaged.
+pub(crate) fn tolerate_missing_space(error: impl Into<Error>) -> Result<()> {
     match error.into() {
         Error::Pool(error) if !matches!(error, terrane_pmem::Error::Damaged { .. }) => Ok(()),
         error => Err(error),
@@ -42,32 +44,32 @@ pub(crate) fn is_full(error: &Error) -> bool {
     }
 }
 
-/// Checks that a tree can be as high as its root says.
+/// Checks that a tree can have the height that its root states.
 #[inline]
 pub(crate) fn check_height<B: Backend>(pool: &Pool<B>, root: u64, level: u64) -> Result<()> {
     if level <= LEVEL_MAX {
         return Ok(());
     }
-    Err(damaged(pool, root, format!("the root is said to be of level {level}, and no tree has more than {LEVEL_MAX}")))
+    Err(damaged(pool, root, format!("the root states level {level}, and the highest is {LEVEL_MAX}")))
 }
 
-/// Whether these are more nodes than the pool has room for. Each one is linked once, so what a search reads of a tree that does
-/// not change meanwhile are not so many.
+/// Whether this number of nodes exceeds the pool's space. Each node is linked once, so a search of
+/// a tree that does not change never reads that many.
 #[inline]
 pub(crate) fn are_too_many<B: Backend>(pool: &Pool<B>, nodes: u64, node_length: u64) -> bool {
     nodes.saturating_mul(node_length) > pool.length()
 }
 
-/// What it means that a search has read so many.
+/// The error for a search that has read more nodes than the pool can hold.
 #[cold]
 #[inline(never)]
 pub(crate) fn too_many<B: Backend>(pool: &Pool<B>, node: u64) -> Error {
-    damaged(pool, node, "more nodes are linked below it than the pool has room for, so some are linked twice")
+    damaged(pool, node, "more nodes are linked below it than fit into the pool, so some are linked twice")
 }
 
-/// Checks that the pool's root word still names the tree's block, that exactly the blocks that were reached from there
-/// are acquired, and that they are as long as the tree's block and its nodes are. Frees what waits for readers before;
-/// there are none.
+/// Checks three things: the pool's root word still names the tree's block; exactly the blocks that
+/// were reached from there are acquired; they have the length of the tree's block and of its nodes.
+/// Before, it frees everything that waits for readers, as there are none.
 pub(crate) fn check<B: Backend>(
     pool: &mut Pool<B>,
     (block, block_length): (u64, u64),
@@ -94,7 +96,7 @@ pub(crate) fn check<B: Backend>(
     Ok(())
 }
 
-/// What a tree's pool is where it holds what cannot be.
+/// The error for impossible contents of a tree's pool.
 #[cold]
 pub(crate) fn damaged<B: Backend>(pool: &Pool<B>, offset: u64, reason: impl Into<String>) -> Error {
     Error::Damaged { pool: pool.name().to_owned(), offset, reason: reason.into() }

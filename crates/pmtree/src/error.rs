@@ -1,25 +1,25 @@
-//! What can go wrong with trees, and what to do about it.
+//! Errors of trees, and what to do about them.
 
 /// Result of calls of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failure; the tree holds what it held before, unless the variant says otherwise.
+/// A failure. The tree's contents are unchanged, unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The pool: files, space, damage.
     #[error(transparent)]
     Pool(#[from] terrane_pmem::Error),
-    /// A coordinate that is no place.
-    #[error("along axis {axis} (from 0) the coordinate {value} is no place: it has to be a finite number")]
+    /// A coordinate that is not finite.
+    #[error("the coordinate {value} on axis {axis} (from 0) is not a finite number")]
     NotFinite {
         /// The axis, from 0.
         axis: usize,
         /// The coordinate.
         value: f64,
     },
-    /// Coordinates that make no box.
-    #[error("along axis {axis} (from 0) a box from {min} to {max} is none: the first one may not be above the second")]
+    /// Coordinates that form no box.
+    #[error("a box cannot reach from {min} to {max} on axis {axis} (from 0): exchange the two")]
     InvalidRect {
         /// The axis, from 0.
         axis: usize,
@@ -28,8 +28,8 @@ pub enum Error {
         /// Upper coordinate.
         max: f64,
     },
-    /// A fan-out that no node has.
-    #[error("nodes of {fan_out} entries are not possible: they take {least} to {most}")]
+    /// A fan-out that nodes cannot have.
+    #[error("nodes cannot have {fan_out} entries: use {least} to {most}")]
     FanOut {
         /// Entries asked for.
         fan_out: usize,
@@ -39,32 +39,33 @@ pub enum Error {
         most: usize,
     },
     /// A minimum fill that two halves of a node cannot both have.
-    #[error("a minimum fill of {percent} % is not possible, since full nodes are split in two: give {most} at most")]
+    #[error("a minimum fill of {percent} % is impossible, since full nodes are split in two: use at most {most}")]
     FillMin {
         /// Percent asked for.
         percent: u8,
         /// Most possible.
         most: u8,
     },
-    /// Entries that validate themselves have to lie in one line each.
+    /// Entries that are too long to validate themselves, for which they have to lie in one line.
     #[error(
-        "entries in {dimensions} dimensions are longer than a line, and cannot validate themselves: use leaves with bitmaps"
+        "entries in {dimensions} dimensions are longer than a line and cannot validate themselves: use leaves with bitmaps"
     )]
     LongEntries {
         /// Dimensions of the tree.
         dimensions: usize,
     },
-    /// The tree in the pool is of another shape than the program wants.
-    #[error("{pool} holds a tree of {found}, and one of {expected} was to be opened; open it as what it is")]
+    /// The tree in the pool has another shape than the program expects.
+    #[error("{pool} holds a tree of {found}, not of {expected}; open it with the former")]
     OtherShape {
         /// The file.
         pool: String,
-        /// What it is.
+        /// Its shape.
         found: String,
-        /// What was wanted.
+        /// The expected shape.
         expected: String,
     },
-    /// What the pool holds is not a tree: something else has changed the file. Nothing is changed any more.
+    /// The pool's contents are not a tree: something else has changed the file. No further changes
+    /// are made.
     #[error("the tree in {pool} is damaged at byte {offset}: {reason}; restore the file from a copy")]
     Damaged {
         /// The file.

@@ -1,20 +1,21 @@
-//! What the trees of this crate can be.
+//! Limits of the trees of this crate.
 
 use crate::Error;
 
-/// Fewest entries of a full node: two halves of two.
+/// Least entries of a full node: two halves of two.
 pub(crate) const FAN_OUT_MIN: usize = 4;
 
-/// Highest level that a root can have, and so how deep searches go: a root becomes one of a higher level by the split of a
-/// full one, so a tree with this one has seen more insertions than addresses of 48 bits tell apart.
+/// Highest level of a root, which bounds the depth of searches. A root of a higher level comes from
+/// the split of a full one. So a tree of this level has seen more insertions than 48-bit addresses
+/// distinguish.
 pub(crate) const LEVEL_MAX: u64 = 48;
 
-/// Whether nodes can have so many entries, where they can have `most`.
+/// Whether nodes can have this many entries, if `most` is their limit.
 pub(crate) fn is_fan_out(fan_out: usize, most: usize) -> bool {
     (FAN_OUT_MIN..=most).contains(&fan_out)
 }
 
-/// That they cannot.
-pub(crate) fn no_fan_out(fan_out: usize, most: usize) -> Error {
+/// The error if they cannot.
+pub(crate) fn fan_out_error(fan_out: usize, most: usize) -> Error {
     Error::FanOut { fan_out, least: FAN_OUT_MIN, most }
 }

@@ -1,4 +1,4 @@
-//! What all trees of this crate have in common, whatever they are keyed by.
+//! The common interface of all trees of this crate, whatever their keys are.
 
 use std::fmt::Debug;
 
@@ -9,61 +9,62 @@ use crate::Result;
 
 /// A tree in a pool of its own. Any number of threads share it.
 ///
-/// A tree states by its [`Durability`] what an operation that has returned survives. After such a crash, an
-/// operation that was under way is there whole or not at all. Dropping a tree without
-/// [`close`](PersistentTree::close) is as if the process had been killed.
+/// A tree's [`Durability`] states which crashes a completed operation survives. After such a crash,
+/// an operation in progress is complete or absent. Dropping a tree without
+/// [`close`](PersistentTree::close) has the effect of a kill.
 pub trait PersistentTree: Debug + Send + Sync {
-    /// What the pool's words are reached by.
+    /// The back-end of the pool's words.
     type Backend: Backend;
 
-    /// How such a tree is created or opened.
+    /// Options for creating and opening such a tree.
     type Options
     where
         Self: Sized;
 
-    /// What a check finds such a tree to be made of.
+    /// Statistics of such a tree, as a check finds them.
     type Census: Debug
     where
         Self: Sized;
 
-    /// Creates a tree in a new pool under a name that is free.
+    /// Creates a tree in a new pool under a free name.
     fn create(storage: &dyn Storage, name: &str, options: &Self::Options) -> Result<Self>
     where
         Self: Sized;
 
-    /// Opens a tree. It completes or undoes what a crash has left half done, or leaves that to the operations
-    /// that meet it.
+    /// Opens a tree. It completes or undoes the changes that a crash has interrupted, or leaves
+    /// that to the operations that meet them.
     fn open(storage: &dyn Storage, name: &str, options: &Self::Options) -> Result<Self>
     where
         Self: Sized;
 
-    /// What an operation that has returned survives.
+    /// The crashes that a completed operation survives.
     fn durability(&self) -> Durability;
 
-    /// The pool, to count what operations cost.
+    /// The pool, to count the costs of operations.
     fn pool(&self) -> &Pool<Self::Backend>;
 
-    /// Checks every invariant of the structure, and tells what the tree is made of. It reads all of it.
+    /// Checks every invariant of the structure, and gives its statistics. It reads the whole tree.
     fn check(&mut self) -> Result<Self::Census>
     where
         Self: Sized;
 
-    /// Makes all of it durable, also on the page cache, and marks the pool as closed.
+    /// Makes everything durable, also on the page cache, and marks the pool as closed.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What an operation that has returned survives.
+/// The crashes that a completed operation survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The end of the process, whatever ends it. A loss of power only if the tree was closed before.
+    /// The end of the process, for whatever reason. A power loss only if the tree was closed
+    /// before.
     ProcessKill,
-    /// A loss of power too.
+    /// A power loss too.
     PowerLoss,
 }
 
 impl Durability {
-    /// That of trees which make each operation as durable as their medium can.
+    /// The durability of trees that make each operation as durable as their medium can.
     pub fn of_medium(domain: PersistenceDomain) -> Self {
         match domain {
             PersistenceDomain::PageCache => Self::ProcessKill,

@@ -1,4 +1,4 @@
-//! What operations cost, counted: deterministic, since one thread does them.
+//! Costs of operations, counted. The counts are deterministic, since one thread runs them.
 
 use std::collections::BTreeSet;
 
@@ -69,7 +69,7 @@ fn a_deletion_takes_one_flush_and_one_fence_and_a_search_none() {
     assert_eq!(flushes_and_fences(deletion), (1, 1));
 }
 
-/// With 8 entries at the most, a node has 3 at least. The boxes stay as they are.
+/// With at most 8 entries, a node has at least 3. The boxes stay as they are.
 #[test]
 fn a_deletion_that_leaves_a_node_its_least_share_costs_no_more() {
     for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
@@ -90,7 +90,8 @@ fn a_deletion_that_leaves_a_node_its_least_share_costs_no_more() {
     }
 }
 
-/// Each level with a box that grows is a flush more; and a fence where leaves validate themselves, as boxes are durable before the entry.
+/// Each level with a box that grows takes one more flush. If leaves validate themselves, growing
+/// also takes a fence, as boxes are durable before the entry.
 #[test]
 fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {
     for (leaves, least) in [(LeafForm::Bitmap, (2, 2)), (LeafForm::SelfValidating, (1, 1))] {
@@ -113,7 +114,8 @@ fn an_insertion_takes_one_flush_more_for_each_box_that_grows() {
     }
 }
 
-/// What volatile words say of boxes and bitmaps may be durable by chance, and means nothing to a later session.
+/// Volatile words about boxes and bitmaps may be durable by chance. They mean nothing to a later
+/// session.
 #[test]
 fn operations_take_no_more_after_a_power_loss() {
     for leaves in FORMS {
@@ -146,7 +148,7 @@ fn operations_take_no_more_after_a_power_loss() {
     }
 }
 
-/// Lines flushed by one insertion on average, of random boxes in three dimensions.
+/// Average number of lines flushed by an insertion of a random box in three dimensions.
 fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
     let tree = tree::<3>(55, rebalancing);
     let mut random = random(1);
@@ -159,7 +161,8 @@ fn lines_per_insertion(rebalancing: Rebalancing, count: u64) -> f64 {
     flushes as f64 / count as f64
 }
 
-/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies (section 5.1).
+/// PM-RTREE: 4.7 lines an insertion on average (section 2.2). The thesis: 12 % more with copies
+/// (section 5.1).
 #[test]
 fn copies_flush_more_than_changes_in_place() {
     let in_place = lines_per_insertion(Rebalancing::InPlace, 4000);
@@ -168,8 +171,8 @@ fn copies_flush_more_than_changes_in_place() {
     assert!(copies >= 1.1 * in_place, "{copies} to {in_place}");
 }
 
-/// With copies an inner node keeps two entries free, so no child is split in place; except in nodes of 4, where the three that it
-/// would be split at make no two halves of 2.
+/// With copies an inner node keeps two entries free, so no child is split in place. The exception
+/// is nodes of 4: the three entries at which they would be split do not make two halves of 2.
 #[test]
 fn copies_find_room_for_both_halves() {
     for (fan_out, are_in_place) in [(4, true), (5, false), (55, false)] {
@@ -199,7 +202,7 @@ fn lines_read_by_windows(split: Split) -> u64 {
     let centres: Vec<[f64; 2]> = (0..40).map(|_| [0, 1].map(|_| random.random_range(0.0..100.0))).collect();
     let mut point = |spread: f64| {
         let centre = centres[random.random_range(0..centres.len())];
-        // The sum of several: about a bell.
+        // The sum of several is about a bell curve.
         centre.map(|at| at + (0..4).map(|_| random.random_range(-spread..spread)).sum::<f64>())
     };
     for number in 0..20_000 {

@@ -1,22 +1,20 @@
-//! Power losses and kills at any instant of insertions and deletions, and of the recovery that follows.
+//! Power losses and kills at any instant of insertions and deletions, and of the following
+//! recovery.
 
 use std::ops::Range;
 use std::path::Path;
+use terrane_testkit::is_soak;
 
 use terrane_pmem::explorer::sites;
 use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place, Subject, gate};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, small_trees, steps_drawn, steps_in_turn, steps_of_few,
+    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget, Controller, NameOrder};
-
-fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
-}
 
 fn has_small_nodes<T: ExploredTree>(subject: &Explored<T>) -> bool {
     subject.tree.has_small_nodes()
@@ -38,13 +36,14 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
             let history = history(&subject);
             let mut explorer = Explorer::new(&subject);
             let breadth = Breadth { branches: 12, samples: 24, seed: 1 };
-            // Not of each cut in long runs, which do the same many times over, nor where each store is one.
+            // Only some cuts of long runs, whose cuts are alike, and of runs where each store is a
+            // cut.
             let stride = match subject.domain() {
                 _ if is_soak() => 1,
-                PersistenceDomain::Adr if has_small_nodes(&subject) => 2,
-                PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 7,
-                PersistenceDomain::Adr => 19,
-                PersistenceDomain::Eadr | PersistenceDomain::PageCache => 31,
+                PersistenceDomain::Adr if has_small_nodes(&subject) => 7,
+                PersistenceDomain::Adr | PersistenceDomain::Eadr if has_small_nodes(&subject) => 29,
+                PersistenceDomain::Adr => 71,
+                PersistenceDomain::Eadr | PersistenceDomain::PageCache => 131,
             };
             for cut in history.power_cuts_from(0).into_iter().step_by(stride) {
                 explorer.power_losses(&history, cut, &breadth).unwrap_or_else(|failure| panic!("{failure}"));
@@ -56,7 +55,8 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     search::<Logged>();
 }
 
-/// More nodes than the first line of the log names, and than one behind it: each of a path changes, as the box lies beyond all others.
+/// More nodes than the first line of the log names, and than one more line. Each node of a path
+/// changes, as the box lies beyond all others.
 #[test]
 fn a_power_loss_in_a_change_of_five_nodes_or_more_leaves_all_of_it_or_nothing() {
     // More than four levels hold.
@@ -79,8 +79,8 @@ fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
             let mut explorer = Explorer::new(&subject);
             let stride = match has_small_nodes(&subject) {
                 _ if is_soak() => 1,
-                true => 3,
-                false => 11,
+                true => 11,
+                false => 37,
             };
             for cut in history.cuts_from(0).step_by(stride) {
                 explorer.kill(&history, cut).unwrap_or_else(|failure| panic!("{failure}"));
@@ -97,11 +97,11 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     fn search<T: ExploredTree>() {
         for subject in T::configurations() {
             let sparse = match subject.domain() {
-                // Each of them is as many recoveries as it has events, and more.
+                // Each of them takes at least as many recoveries as it has events.
                 _ if is_soak() => 7,
-                PersistenceDomain::Adr => 131,
-                PersistenceDomain::Eadr => 601,
-                PersistenceDomain::PageCache => 151,
+                PersistenceDomain::Adr => 331,
+                PersistenceDomain::Eadr => 1801,
+                PersistenceDomain::PageCache => 451,
             };
             let history = history(&subject);
             let mut explorer = Explorer::new(&subject);
@@ -116,8 +116,8 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     search::<Logged>();
 }
 
-/// What a crash leaves of boxes, marks and flags is built upon, and the power fails again. Of all crashes in a short search, those
-/// between operations that lose all that was not made durable.
+/// A crash leaves boxes, marks and flags, operations build on them, and the power fails again. A
+/// short search takes only crashes between operations that lose everything that was not durable.
 #[test]
 fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
     let nothing = Breadth { branches: 0, samples: 0, seed: 1 };
@@ -130,8 +130,8 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
             power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
         false => {
-            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 19..26);
-            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 19..26);
+            power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 24..26);
+            power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 24..26);
         }
     }
 }
@@ -151,13 +151,14 @@ fn power_losses_after_recoveries<T: ExploredTree>(cuts: Cuts, breadth: &Breadth,
     }
 }
 
-/// What several crashes leave together, such as leaves without entries, is met by what is done next: a few operations, a crash in them
-/// or in the recovery from it, a few more, and so on, with a check and a comparison after each. Kills and power losses are drawn.
+/// Several crashes together may leave states such as leaves without entries, which later operations
+/// meet. A run has a few operations, a crash in them or in the recovery from it, a few more, and so
+/// on, with a check and a comparison after each. Kills and power losses are random.
 #[test]
 fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
     fn search<T: ExploredTree>() {
         const STEPS: usize = 32;
-        let seeds = if is_soak() { 0..2000 } else { 0..100 };
+        let seeds = if is_soak() { 0..2000 } else { 0..12 };
         for subject in T::configurations().into_iter().filter(has_small_nodes) {
             for seed in seeds.clone() {
                 let (steps, first) = steps_of_few(seed, STEPS);
@@ -170,7 +171,8 @@ fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
     search::<Logged>();
 }
 
-/// A process that was killed leaves stores that were not made durable. What the next one sees of them stays.
+/// A killed process leaves stores that were not made durable. Those that the next process has seen
+/// stay.
 #[test]
 fn what_is_seen_after_a_kill_survives_a_power_loss() {
     fn search<T: ExploredTree>() {
@@ -192,7 +194,8 @@ fn what_is_seen_after_a_kill_survives_a_power_loss() {
     search::<Logged>();
 }
 
-/// A log entry is written store by store; without its commitment it has changed nothing, however often that is found out.
+/// A log entry is written store by store. Without its commitment it has changed nothing, however
+/// often recovery meets it.
 #[test]
 fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
     fn search<T: ExploredTree>() {
@@ -219,8 +222,8 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
     search::<Logged>();
 }
 
-/// Undoes changes that crashes have left announced, inserts into the blocks that this frees, and loses power; how many
-/// were undone, and whether all that was inserted was there each time.
+/// Undoes announced changes that crashes have left, inserts into the freed blocks, and loses power.
+/// Gives how many were undone, and whether every insertion was there each time.
 fn insertions_after_undone_changes(subject: &Explored<Fbr>, dropped: Option<(Instruction, &str)>) -> (usize, bool) {
     const WITHDRAW: &str = "fbr.log.withdraw";
     let budget = Budget { exhaustive_pending: 0, samples: 6, name_order: NameOrder::AnySubset };
@@ -248,7 +251,7 @@ fn insertions_after_undone_changes(subject: &Explored<Fbr>, dropped: Option<(Ins
             }
             .unwrap();
             let mut model = subject.observe(&mut tree).unwrap();
-            let insertions = steps_drawn(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
+            let insertions = random_steps(3, 24).into_iter().filter(|step| matches!(step, Step::Insert(..)));
             insertions.for_each(|step| subject.apply(&tree, &mut model, &step).unwrap());
             drop(tree);
             is_whole &= restarted.images(restarted.events(), &budget, 1).all(|image| {
@@ -270,7 +273,7 @@ fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
     }
 }
 
-/// What one configuration has shown, others show again in a long search only.
+/// Only a long search repeats in other configurations what one has shown.
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
     fn search<T: ExploredTree>() {
@@ -297,7 +300,8 @@ fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
 }
 
-/// Which case shows what changes with every step of the trees; the names have to be those that there are.
+/// The case that shows a loss changes with every step of the trees. The names must be the existing
+/// ones.
 #[test]
 fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/gate.md");
@@ -307,7 +311,8 @@ fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     assert_eq!(sites::names_in_table(&table), names.collect());
 }
 
-/// More of them in a long search, and all by `terrane-lab crash fbr --exhaustive`, which takes hours.
+/// A long search tries more of them, and `terrane-lab crash fbr --exhaustive` all, which takes
+/// hours.
 #[test]
 fn two_operations_on_any_small_tree_survive_any_power_loss() {
     fn search<T: ExploredTree>(part: Part) {

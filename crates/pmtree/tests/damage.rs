@@ -1,4 +1,5 @@
-//! Pools that something else has changed: errors or answers, never a panic, a loop, or an access outside of the pool.
+//! Pools that something else has changed. They lead to errors or answers, never to a panic, a loop,
+//! or an access outside of the pool.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +43,7 @@ pub fn with(bytes: &[u8]) -> MemoryStorage {
     storage
 }
 
-/// Everything that can be done, whatever it gives.
+/// Runs every operation, with any result.
 fn use_all(storage: &dyn Storage, options: &Options) -> Result<(), Error> {
     let before = bytes(storage);
     let mut tree: FbrTree<2, Traced> = FbrTree::open(storage, "tree", options)
@@ -69,7 +70,7 @@ fn any_word_may_be_damaged() {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, rebalancing) };
         let sound = bytes(&filled(&options));
         use_all(&with(&sound), &options).unwrap();
-        // What is beyond the last block holds nothing.
+        // Nothing lies behind the last block.
         let end = sound.iter().rposition(|&byte| byte != 0).unwrap() + 1;
         let mut random = random(2);
         for _ in 0..1500 {
@@ -90,7 +91,7 @@ fn any_word_may_be_damaged() {
     assert!(caught > 50, "{caught}");
 }
 
-/// What opens, and is not a tree.
+/// Pools that open and are not trees.
 #[test]
 fn a_check_tells_what_breaks_the_structure() {
     let own = [7.125, 7.25, 7.5, 7.75];
@@ -113,7 +114,9 @@ fn a_check_tells_what_breaks_the_structure() {
         // Blocks that are free now may hold it, too.
         let places: Vec<usize> =
             (0..sound.len() - 32).step_by(8).filter(|&at| sound[at..][..32] == own_bytes).collect();
-        for (value, says) in [(1e6, "the box of a child does not contain"), (f64::NAN, "the box of an entry is none")] {
+        for (value, says) in
+            [(1e6, "the box of a child does not contain"), (f64::NAN, "the box of an entry is invalid")]
+        {
             let outcome = checked(&|damaged| {
                 places.iter().for_each(|at| damaged[at + 16..][..8].copy_from_slice(&value.to_le_bytes()));
             });
@@ -127,7 +130,8 @@ fn a_check_tells_what_breaks_the_structure() {
     }
 }
 
-/// What no file shows, since opening settles it or refuses it: words that are changed while the tree is open.
+/// States that no file shows, since opening settles or refuses them: words are changed while the
+/// tree is open.
 #[test]
 fn a_check_tells_what_is_left_over_or_lost() {
     type Damage = fn(&Pool<Traced>, Places);
@@ -138,7 +142,7 @@ fn a_check_tells_what_is_left_over_or_lost() {
         leaf: u64,
     }
     let cases: [(&str, Damage); 6] = [
-        ("entry 0 of the log was left over", |pool, at| pool.backend().store(at.block + LOG, 1 << 1)),
+        ("entry 0 of the log is still in use", |pool, at| pool.backend().store(at.block + LOG, 1 << 1)),
         ("the pool's root word has changed", |pool, at| pool.backend().store(ROOT, at.block + 64)),
         ("a block is acquired and not linked", |pool, at| {
             let mut intent = pool.intent();
@@ -157,7 +161,7 @@ fn a_check_tells_what_is_left_over_or_lost() {
         ("an inner node has no children", |pool, at| {
             pool.backend().store(at.root, pool.backend().load(at.root) & !0b1111);
         }),
-        ("the bitmap of a leaf is not what its entries' tags say", |pool, at| {
+        ("the bitmap of a leaf differs from its entries' tags", |pool, at| {
             let metadata = pool.backend().load(at.leaf);
             pool.backend().store(at.leaf, metadata & (metadata - 1));
         }),
@@ -167,7 +171,7 @@ fn a_check_tells_what_is_left_over_or_lost() {
         let by_tags = leaves == LeafForm::SelfValidating;
         for (says, damage) in &cases[..if by_tags { 6 } else { 5 }] {
             let mut tree: FbrTree<2, Traced> = FbrTree::open(&with_entries(7, &options), "tree", &options).unwrap();
-            // Bitmaps are made of the tags by now.
+            // Bitmaps were made from the tags by now.
             assert_eq!(tree.check().unwrap().height, 1);
             let load = |word| tree.pool().backend().load(word);
             let block = load(ROOT);
@@ -180,7 +184,8 @@ fn a_check_tells_what_is_left_over_or_lost() {
     }
 }
 
-/// A link into the node that has it, which an insertion has locked. What has no number of a level looks like a leaf.
+/// A link into the node that contains it, which an insertion has locked. Without the number of a
+/// level, its target looks like a leaf.
 #[test]
 fn nothing_waits_for_itself_in_a_node_that_links_its_inside() {
     let word = |bytes: &[u8], at: u64| u64::from_le_bytes(bytes[at as usize..][..8].try_into().unwrap());
@@ -218,7 +223,7 @@ const LOG: u64 = 128;
 /// In a logged tree, where the log names blocks for images.
 const IMAGES: u64 = 576;
 
-/// What recovery would act on, and has to be refused before.
+/// Damage that recovery would act on, which must be refused before.
 #[test]
 fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
     let options = options(PersistenceDomain::PageCache, 4, BOTH[0]);
@@ -226,7 +231,7 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
     let word = |at: u64| u64::from_le_bytes(sound[at as usize..at as usize + 8].try_into().unwrap());
     let block = word(ROOT);
     let root = word(block + 64);
-    // A split without a commitment, and ones with it: of a node that is none, and of no node.
+    // A split without a commitment, and committed ones of a block that is no node, and of no node.
     let [announced, committed] = [2, 3];
     let shape = SHAPE.map(|word| vec![(block + word, 1 << 20)]);
     let log = [
@@ -251,14 +256,15 @@ fn a_damaged_tree_is_refused_and_its_file_left_as_it_is() {
     }
 }
 
-/// Whichever bit of the fan-out, of the form of the leaves, or of the root word is another one: what lies behind them tells.
+/// A changed bit of the fan-out, of the form of leaves, or of the root word is found by the nodes
+/// behind it.
 #[test]
 fn a_tree_of_another_shape_than_its_nodes_is_refused_and_its_file_left_as_it_is() {
     for leaves in FORMS {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, 4, BOTH[0]) };
         let sound = bytes(&filled(&options));
         let block = u64::from_le_bytes(sound[ROOT as usize..][..8].try_into().unwrap());
-        // The other bit of the form says how marks are numbered, which may be either.
+        // The other bit of the form says how marks are numbered. Either value is valid.
         let form = (0..64).filter(|bit| *bit != 1).map(|bit| (SHAPE[2], bit));
         let others = [SHAPE[1], ROOT_WORD].into_iter().flat_map(|word| (0..64).map(move |bit| (word, bit)));
         for (word, bit) in form.chain(others) {
@@ -291,10 +297,11 @@ fn a_sound_tree_is_opened_whatever_its_coordinates_and_its_fan_out_are() {
     }
 }
 
-/// A block that is said to be free would be given to somebody else.
+/// A block that seems to be free would be given to another owner.
 #[test]
 fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is() {
-    /// `links` are the words of the tree's block that name blocks, and `log` what is in the log of a tree with this root.
+    /// `links` are the words of the tree's block that name blocks. `log` gives the contents of the
+    /// log for a tree with this root.
     fn check<T: TestedTree<2>>(links: &[u64], log: fn(u64) -> Vec<(u64, u64)>) {
         let mut options = T::options(PersistenceDomain::PageCache, 4);
         let chunk_length = T::pool_of(&mut options).chunk_length;
@@ -329,11 +336,12 @@ fn a_tree_whose_blocks_are_said_to_be_free_is_refused_and_its_file_left_as_it_is
     check::<FbrTree<2, Traced>>(&[ROOT_WORD], |_| Vec::new());
     let with_images = [ROOT_WORD, IMAGES, IMAGES + 8];
     check::<LoggedTree<2, Traced>>(&with_images, |_| Vec::new());
-    // Of a change that a crash has left committed, with one image.
+    // As after a crash with a committed change of one image.
     check::<LoggedTree<2, Traced>>(&with_images, |root| vec![(LOG + 40, root), (LOG, 1 << 8 | 1)]);
 }
 
-/// It would be an empty tree else, as after a crash before there was one, and what was in it could be overwritten.
+/// Otherwise it would become an empty tree, as after a crash during the creation, and its contents
+/// could be overwritten.
 #[test]
 fn a_tree_that_no_word_names_is_refused_and_its_file_left_as_it_is() {
     fn check<T: TestedTree<2>>(count: u64) {
@@ -371,7 +379,7 @@ pub fn is_damage(error: &Error) -> bool {
     matches!(error, Error::Damaged { .. } | Error::Pool(terrane_pmem::Error::Damaged { .. }))
 }
 
-/// Pools that a kill has left right after the commitments of changes.
+/// Pools of killed processes, right after the commitments of changes.
 fn half_changed(options: &Options) -> Vec<Vec<u8>> {
     let controller = Controller::new();
     let tree: FbrTree<2, Traced> = FbrTree::create(&*controller.storage(), "tree", options).unwrap();
@@ -386,12 +394,12 @@ fn half_changed(options: &Options) -> Vec<Vec<u8>> {
     images.collect()
 }
 
-/// It would be freed twice, or be both of two nodes.
+/// It would be freed twice, or take the place of two nodes.
 #[test]
 fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
     for rebalancing in BOTH {
         let options = options(PersistenceDomain::Adr, 4, rebalancing);
-        // Of changes that are committed, and of those that are only announced, whose new nodes alone matter.
+        // Changes that are committed, and announced ones, where only the new nodes matter.
         let mut refused = [0; 2];
         for (mut sound, is_committed) in half_changed(&options)
             .into_iter()
@@ -412,9 +420,10 @@ fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
                     Ok(_) => assert!(one == other || !is_committed),
                     Err(error) => {
                         assert!(one != other && bytes(&storage) == damaged, "{error}: or the file was changed");
-                        // Of the root, for one, it is said that it is none that may go.
+                        // For some, the error is different: a root may not be released, for
+                        // example.
                         refused[usize::from(is_committed)] +=
-                            usize::from(error.to_string().contains("of one node twice"));
+                            usize::from(error.to_string().contains("names one node twice"));
                     }
                 }
             }
@@ -436,11 +445,11 @@ fn a_log_that_names_one_node_twice_is_refused_and_the_file_left_as_it_is() {
     }
     let storage = with(&damaged);
     let error = LoggedTree::<2, Traced>::open(&storage, "tree", &options).unwrap_err();
-    assert!(error.to_string().contains("as two that are new"), "{error}");
+    assert!(error.to_string().contains("as two new nodes"), "{error}");
     assert!(bytes(&storage) == damaged, "{error}: the file was changed");
 }
 
-/// What the log names is sound, and what it leads to is not.
+/// The log names sound blocks, and these are damaged.
 #[test]
 fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
@@ -465,7 +474,8 @@ fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
             let block = word(ROOT);
             let is_committed = |entry: &u64| word(*entry) & 1 == 1;
             let entry = (block + LOG..).step_by(64).take(32).find(is_committed).unwrap();
-            // The nodes that the change names: their first line, the targets and the marks of their entries.
+            // The nodes that the change names: their first line, and the targets and marks of their
+            // entries.
             let nodes = (1..=5).map(|role| word(entry + 8 * role)).filter(|&node| node != 0);
             let places = |node: u64| {
                 (0..4)
@@ -487,7 +497,7 @@ fn damage_that_only_recovery_meets_is_refused_and_the_file_left_as_it_is() {
 /// The first leaf, whether recovery changes it or not.
 #[test]
 fn a_damaged_leaf_on_the_way_down_is_refused_where_a_crash_has_left_a_change_too() {
-    // Of a node's first line, and of an entry.
+    // In a node's first line, and in an entry.
     const LEVEL: u64 = 24;
     const TARGET: u64 = 32;
     for rebalancing in BOTH {
@@ -519,7 +529,7 @@ fn a_tree_of_another_shape_is_refused_and_its_file_left_as_it_is() {
     let opened = FbrTree::<3, Traced>::open(&storage, "tree", &options);
     assert!(matches!(opened, Err(Error::OtherShape { .. })), "{opened:?}");
     assert!(bytes(&storage) == before, "it was closed, and stays so");
-    // Of a pool in which a crash has left no tree yet.
+    // A pool in which a crash has left no tree yet.
     let empty = MemoryStorage::new();
     let layout_id = u64::from_le_bytes(*b"FBRTREE1");
     let of_pool = terrane_pmem::Options { layout_id, ..options.pool.clone() };

@@ -1,4 +1,4 @@
-//! Searches in trees in which an earlier session has left its bitmaps, tags and marks.
+//! Searches in trees with bitmaps, tags and marks of an earlier session.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,8 +29,8 @@ fn found(tree: &Tree, number: u64, is_look_up: bool) -> bool {
     is_found
 }
 
-/// A kill has left an entry whose tag is durable and whose bit was not stored yet. It was found, so no search may go by the bitmap before
-/// that has the bit.
+/// A kill has left an entry with a durable tag, and its bit was not stored yet. The entry was
+/// found, so no search may use the bitmap before it has the bit.
 #[test]
 fn an_entry_without_its_bit_is_found_at_every_step_of_the_writer_that_brings_the_bit() {
     for rebalancing in BOTH {
@@ -58,8 +58,8 @@ fn an_entry_without_its_bit_is_found_at_every_step_of_the_writer_that_brings_the
     }
 }
 
-/// The search goes by tags, the writer makes the bitmap and changes a tag or a generation: what the search tells of that would be lost
-/// if it came before the writer's fence.
+/// The search uses tags, while the writer makes the bitmap and changes a tag or a generation. A
+/// result of the search before the writer's fence could be lost.
 #[test]
 fn what_a_search_tells_of_a_leaf_that_is_adopted_meanwhile_survives_a_power_loss() {
     for (rebalancing, number) in BOTH.into_iter().flat_map(|way| [(way, IS_THERE), (way, IS_NEW)]) {
@@ -95,11 +95,11 @@ fn what_a_search_tells_of_a_leaf_that_is_adopted_meanwhile_survives_a_power_loss
     }
 }
 
-/// A split that a kill interrupts leaves the place of its log entry in a node. Later sessions use that place for changes
-/// which are none of the node's.
+/// A split that a kill interrupts leaves the number of its log entry in a node. Later sessions use
+/// that log entry for changes of other nodes.
 #[test]
 fn what_a_killed_split_has_left_in_a_node_ties_it_to_no_later_change() {
-    // Of the log; the killed one's comes last.
+    // Entries of the log. The killed one's comes last.
     const PLACES: usize = 32;
     for leaves in FORMS {
         let options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };

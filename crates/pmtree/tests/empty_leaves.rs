@@ -1,4 +1,5 @@
-//! Leaves that crashes have left empty, each of them by two that came between a deletion and the mending of the leaf.
+//! Leaves that crashes have left empty. Each had two crashes between a deletion and the repair of
+//! the leaf.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use terrane_pmtree::logged::{self, LoggedTree};
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::Controller;
 
-/// Names of the fences with which a deletion has removed its entry, and not mended the leaf.
+/// Names of the fences after which a deletion has removed its entry, and not repaired the leaf.
 const REMOVED: [&str; 3] = ["logged.log.clear", "fbr.delete.metadata", "fbr.tags.generation"];
 
-/// A tree, its storage and what it should hold.
+/// A tree, its storage and its expected entries.
 struct Interrupted<T: TestedTree<2>> {
     options: T::Options,
     controller: Arc<Controller>,
@@ -40,7 +41,7 @@ impl<T: TestedTree<2>> Interrupted<T> {
         self.compare();
     }
 
-    /// Deletes an entry, and the process is killed before anything else is done.
+    /// Deletes an entry, and kills the process before the next step.
     fn delete_and_kill(&mut self, (rect, payload): (Rect<2>, u64)) {
         let start = self.controller.events();
         assert!(self.tree.delete(&rect, payload).unwrap() && self.model.delete(&rect, payload));
@@ -53,7 +54,7 @@ impl<T: TestedTree<2>> Interrupted<T> {
         self.compare();
     }
 
-    /// Checks the tree, and compares what it holds and what searches find with the model.
+    /// Checks the tree, and compares its entries and the results of searches with the model.
     fn compare(&mut self) {
         let census = self.tree.check().unwrap_or_else(|error| panic!("{:?}: {error}", self.options));
         assert_eq!(census.entries, self.model.0.len() as u64, "{:?}", self.options);
@@ -102,7 +103,8 @@ fn an_insertion_into_a_leaf_that_crashes_have_left_empty_leaves_a_sound_fbr_tree
     of_fbr().for_each(|options| fill_an_empty_leaf::<FbrTree<2, Traced>>(&options));
 }
 
-/// Empties all leaves of a tree but for so many entries, deletes these, and fills and empties the tree again.
+/// Empties all leaves of a tree except `left` entries, deletes these, and fills and empties the
+/// tree again.
 fn empty_all_leaves_but_of<T: TestedTree<2>>(options: &T::Options, left: usize, seed: u64) {
     const ENTRIES: u64 = 24;
     let mut random = random(seed);

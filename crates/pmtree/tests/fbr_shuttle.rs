@@ -1,13 +1,13 @@
-//! Threads that insert into, delete from and look up in one tree, in orders drawn by shuttle: what they see, and what a crash
-//! at any instant leaves, is linearizable, entry by entry.
+//! Threads that insert into, delete from and look up in one tree, in random orders by shuttle.
+//! Their results, and the state after a crash at any instant, are linearizable for each entry.
 //!
-//! One seed gives the tree, the operations and their orders.
+//! One seed determines the tree, the operations and their orders.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Call, Held, Tree, check, held, recover, rect, run, seen};
+use super::entries::{Call, Counts, Tree, check, counts, found_by_window, recover, rect, run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
@@ -19,7 +19,7 @@ use terrane_testkit::crash::{Budget, Controller, NameOrder};
 use terrane_testkit::linearizability::{calls_at, record};
 use terrane_testkit::orders::{explore, is_kept};
 
-/// Threads, and operations of all of them together, at most.
+/// Numbers of threads, and the most operations of all of them together.
 const THREADS: std::ops::RangeInclusive<usize> = 3..=5;
 const OPERATIONS: usize = 12;
 
@@ -31,7 +31,7 @@ const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: N
 /// Entries that threads insert and delete.
 const ENTRIES: u64 = 4;
 
-/// What a thread does next.
+/// The next action of a thread.
 enum Work {
     Step(Step),
     LookAround(SearchMode),
@@ -54,12 +54,13 @@ fn next_step(random: &mut SmallRng) -> Step {
     }
 }
 
-/// Looks at everything. What a window shows was there, and stays after a crash; of what moves meanwhile it may show nothing.
-fn look_around(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Call> {
+/// Searches for everything. An entry that a window shows was there, and stays after a crash. A
+/// window may miss entries that move meanwhile.
+fn search_everything(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Call> {
     let look_up = |payload| Step::LookUp(rect(payload), payload);
-    let (looked, mut found) = (Mutex::default(), Held::new());
+    let (looked, mut found) = (Mutex::default(), Counts::new());
     record(&looked, controller, look_up(0), |_| {
-        found = seen(tree, mode);
+        found = found_by_window(tree, mode);
         true
     });
     let looked: Vec<Call> = looked.into_inner().unwrap();
@@ -69,7 +70,8 @@ fn look_around(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Ca
         .collect()
 }
 
-/// Runs a few operations in each thread; the calls, with the number of events at which they began and ended.
+/// Runs a few operations in each thread. Gives the calls, with the numbers of events at which they
+/// began and ended.
 fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut SmallRng) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let threads = random.random_range(THREADS);
@@ -83,7 +85,7 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
                         _ if !is_kept(thread, number) => {}
                         Work::Step(step) => _ = record(&calls, &controller, step, |step| run(&tree, step)),
                         Work::LookAround(mode) => {
-                            let found = look_around(&controller, &tree, mode);
+                            let found = search_everything(&controller, &tree, mode);
                             calls.lock().unwrap().extend(found);
                         }
                     }
@@ -121,7 +123,8 @@ fn entries_of_wide_nodes_are_linearizable(seed: u64) {
     options.leaves = if seed & 4 == 0 { LeafForm::SelfValidating } else { LeafForm::Bitmap };
     options.pool.chunk_length = 1 << 16;
     options.pool.address_space = 1 << 28;
-    // The only leaf is about to be split, or two have so few entries that they are about to be merged.
+    // The only leaf is about to be split, or two have so few entries that they are about to be
+    // merged.
     let filled = match random.random() {
         true => random.random_range(FAN_OUT - 4..FAN_OUT)..FAN_OUT,
         false => random.random_range(44..50)..FAN_OUT + 8,
@@ -129,7 +132,7 @@ fn entries_of_wide_nodes_are_linearizable(seed: u64) {
     entries_beside_others_are_linearizable(seed, &options, random, filled);
 }
 
-/// In a tree of so many other entries, of which there were more.
+/// In a tree with a number of other entries, after more of them were there.
 fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut random: SmallRng, others: Range<u64>) {
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", options).unwrap());
@@ -142,10 +145,10 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
     for payload in (0..ENTRIES).filter(|_| random.random()) {
         tree.insert(&rect(payload), payload).unwrap();
     }
-    let start = held(&tree);
+    let start = counts(&tree);
     let first = controller.events();
     let calls = run_threads(&controller, &tree, &mut random);
-    check(&calls, &start, &held(&tree), &"at the end");
+    check(&calls, &start, &counts(&tree), &"at the end");
     let last = controller.events();
     let fences = |sites: &[&str]| {
         let is_one =
@@ -157,7 +160,7 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
         _ => WIDE_CHANGES.fetch_add(fences(&["fbr.log.commit", "fbr.split.root.link"]), Ordering::Relaxed),
     };
     drop(tree);
-    // Anywhere, and right after something was seen.
+    // Anywhere, and right after a search.
     let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
     let cuts = (0..3).map(|_| random.random_range(first..=last)).collect::<Vec<_>>();
     for cut in ends.into_iter().chain(cuts) {

@@ -1,15 +1,18 @@
-//! Threads that are stopped in the middle of an operation while another one does a whole one, as far as locks let it; then the power
-//! fails. What was acknowledged stays, and what one of them has seen.
+//! Threads that are stopped in the middle of an operation while another thread runs, as far as
+//! locks permit. Then the power fails. Acknowledged operations stay, and so do entries that a
+//! thread has seen.
 //!
-//! The first one is stopped at every store, flush and fence; where there are three, the second one somewhere. Where one needs a lock
-//! that another one holds, power fails there too, and the other one goes on until the lock is free. Or the other one does many
-//! operations in a row, so that nodes far above what they change are met in the state in which the first one has left them.
+//! The first thread is stopped at every store, flush and fence. With three threads, the second one
+//! is stopped somewhere. When a thread has to wait for a lock, power fails there too, and its
+//! holder continues until the lock is free. In another plan, the other thread runs many operations
+//! in succession. So they meet nodes far above their changes in the state in which the first thread
+//! has left them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::entries::{Call, Held, LARGE, Tree, check, held, recover, rect, run};
+use super::entries::{Call, Counts, LARGE, Tree, check, counts, recover, rect, run};
 use rand::rngs::SmallRng;
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -27,28 +30,29 @@ use terrane_testkit::orders::{is_kept, run_seed};
 
 const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: NameOrder::AnySubset };
 
-/// Of those that shuttle numbers, the one that is stopped everywhere. The others follow.
+/// The number, by shuttle, of the thread that is stopped everywhere. The others follow.
 const STOPPED: usize = 1;
 
-/// Payloads that are not in the tree at first, of boxes like those that are.
+/// Payloads that are not in the tree at first, of boxes like the ones in it.
 const SMALL: Range<u64> = 40..56;
 
-/// Changes before which the second one of three is stopped, at most.
+/// The second of three threads is stopped before one of at most this many changes.
 const CHANGES_OF_SECOND: usize = 96;
 
-/// What a run and its scheduler share.
+/// State shared by a run and its scheduler.
 #[derive(Default)]
 struct Shared {
     /// The events of the run, once it has begun.
     controller: Mutex<Option<Arc<Controller>>>,
-    /// Whether the first thread came to where it is to be stopped.
+    /// Whether the first thread reached its stop.
     has_stopped: AtomicBool,
     /// Numbers of events at which one of the others began to wait.
     waits: Mutex<Vec<usize>>,
 }
 
-/// Lets the first thread run up to a place with this number, then the second one of three up to one of its changes, then the last one
-/// whenever it can; one place more in each execution, until the first thread has no more.
+/// Lets the first thread run to its stop with this number, then the second one of three to one of
+/// its changes, then the last one whenever it can. Each execution stops one place later, until the
+/// first thread has no more.
 struct Stops {
     seed: u64,
     threads: usize,
@@ -56,7 +60,7 @@ struct Stops {
     is_begun: bool,
     /// Changes of each thread.
     passed: [usize; 4],
-    /// Events at the last look.
+    /// Events at the last call.
     events: usize,
     shared: Arc<Shared>,
 }
@@ -66,7 +70,7 @@ impl Stops {
         Self { seed, threads, number: 0, is_begun: false, passed: [0; 4], events: 0, shared }
     }
 
-    /// Takes note of what a thread has done since the last look.
+    /// Records the progress of a thread since the last call.
     fn pass(&mut self, thread: usize) {
         let controller = self.shared.controller.lock().unwrap();
         let Some(controller) = controller.as_ref() else { return };
@@ -75,7 +79,7 @@ impl Stops {
         self.passed[thread] += new;
     }
 
-    /// Whether a thread is where it is to be stopped, or has been there.
+    /// Whether a thread has reached its stop.
     fn is_stopped(&self, thread: usize) -> bool {
         let second = (self.number * 7919 + self.seed as usize * 104_729) % CHANGES_OF_SECOND;
         match thread {
@@ -109,7 +113,8 @@ impl Scheduler for Stops {
         if self.is_stopped(STOPPED) && (STOPPED + 1..=self.threads).any(|other| of(other).is_some()) {
             self.shared.has_stopped.store(true, Ordering::Relaxed);
         }
-        // The first one of all begins and ends the run. Who is stopped goes on when nobody else can, the last one first.
+        // The first thread of all begins and ends the run. A stopped thread continues when no other
+        // can, the last one first.
         let threads = STOPPED..=self.threads;
         let others = threads.clone().filter(|&thread| !self.is_stopped(thread));
         let stopped = threads.rev().filter(|&thread| self.is_stopped(thread));
@@ -121,7 +126,7 @@ impl Scheduler for Stops {
     }
 }
 
-/// A tree, and the operations of each thread on it: that of the first one is stopped everywhere.
+/// A tree, and the operations of each thread on it. The first thread's is stopped everywhere.
 #[derive(Clone, Debug)]
 struct Scenario {
     options: Options,
@@ -130,7 +135,7 @@ struct Scenario {
     seed: u64,
 }
 
-/// What an operation does that has the tree to itself.
+/// The effect of an operation that has the tree to itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Effect {
     /// Commitments, of the log and of the root word.
@@ -141,16 +146,17 @@ struct Effect {
     enlargements: usize,
 }
 
-/// Which pairs of operations are meant.
+/// The pairs of operations to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pairs {
     /// All of them.
     Any,
-    /// Both change nodes by way of the log, the first one several.
+    /// Both change nodes by the log, the first one several.
     Rebalancing,
-    /// Both change nodes by way of the log, and one moves entries from a node to a sibling.
+    /// Both change nodes by the log, and one moves entries from a node to a sibling.
     Redistribution,
-    /// The first one makes boxes grow, the other one inserts into what is large enough by then.
+    /// The first one makes boxes grow. The other one inserts into boxes that are large enough by
+    /// then.
     Enlargement,
 }
 
@@ -174,7 +180,7 @@ impl Pairs {
 }
 
 impl Scenario {
-    /// With so many threads, each two of them with operations that are meant.
+    /// For a number of threads, each two of them with operations of such a pair.
     fn drawn(options: &Options, pairs: Pairs, threads: usize, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         loop {
@@ -198,7 +204,7 @@ impl Scenario {
             if pairs == Pairs::Any && random.random_bool(0.3) {
                 steps[1] = look_up;
             }
-            // A third one that both may meet, or a look at what the first one does.
+            // A third one that both may meet, or a look-up in the first one's changes.
             let more = effects
                 .iter()
                 .filter(|third| pairs.holds([stopped, third]) && third.0 != stopped.0 && third.0 != other.0);
@@ -212,8 +218,9 @@ impl Scenario {
         }
     }
 
-    /// A tree of four levels, an insertion that makes boxes grow or an operation that commits to a change of nodes, and operations in a
-    /// row, most of them deletions of neighbours: so many that nodes are merged, and those above them.
+    /// A tree of four levels with an operation that makes boxes grow or commits a change of nodes,
+    /// and many consecutive operations. Most of these delete neighbours, so that nodes are merged,
+    /// and those above them.
     fn in_a_row(options: &Options, seed: u64) -> Self {
         const DELETIONS: f64 = 0.9;
         let options = Options { fan_out: 4, ..options.clone() };
@@ -250,7 +257,8 @@ impl Scenario {
         }
     }
 
-    /// What can be done to the tree, each with what it does: insertions of these payloads, and deletions.
+    /// The possible operations on the tree, each with its effect: insertions of these payloads, and
+    /// deletions.
     fn effects(&self, new: Range<u64>) -> Vec<(Step, Effect)> {
         let effects: Arc<Mutex<Vec<(Step, Effect)>>> = Arc::default();
         let (scenario, noted) = (self.clone(), effects.clone());
@@ -283,7 +291,7 @@ impl Scenario {
         effects.lock().unwrap().clone()
     }
 
-    /// The tree before all of them, all of it durable.
+    /// The tree before all of them, durable.
     fn image(&self) -> Image {
         let controller = Controller::new();
         let storage = controller.storage();
@@ -297,7 +305,7 @@ impl Scenario {
     fn run(&self, image: &Image, shared: &Shared) {
         let controller = image.restart();
         let tree = Arc::new(Tree::open(&*controller.storage(), "tree", &self.options).unwrap());
-        let start: Held = self.payloads.iter().map(|&payload| (payload, 1)).collect();
+        let start: Counts = self.payloads.iter().map(|&payload| (payload, 1)).collect();
         *shared.controller.lock().unwrap() = Some(controller.clone());
         let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
         let spawn = |(thread, steps): (usize, &Vec<Step>)| {
@@ -312,7 +320,7 @@ impl Scenario {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         *shared.controller.lock().unwrap() = None;
         let calls = calls.lock().unwrap().clone();
-        check(&calls, &start, &held(&tree), &"at the end");
+        check(&calls, &start, &counts(&tree), &"at the end");
         let mut tree = Arc::into_inner(tree).expect("no other thread has it any more");
         tree.check().unwrap();
         drop(tree);
@@ -339,12 +347,12 @@ impl Scenario {
 fn config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 18;
-    // The seed says it all.
+    // The seed determines everything.
     config.failure_persistence = FailurePersistence::None;
     config
 }
 
-/// Trees of nodes so small that most operations rebalance, and of some in which only splits do.
+/// Trees of nodes so small that most operations rebalance, and some in which only splits do.
 fn options() -> Vec<Options> {
     let configurations = Fbr::configurations().into_iter();
     let is_meant = |subject: &Explored<Fbr>| {
@@ -356,20 +364,20 @@ fn options() -> Vec<Options> {
     small.flat_map(|small| [Options { fan_out: 6, ..small.clone() }, small]).collect()
 }
 
-/// What is explored: which operations of how many threads, of which the first one is stopped everywhere.
+/// The operations to explore, and the number of threads. The first thread is stopped everywhere.
 #[derive(Clone, Copy)]
 enum Plan<'p> {
-    /// One of each thread, such as these in turn.
+    /// One operation of each thread, of these pairs in turn.
     Pairs { pairs: &'p [Pairs], threads: usize },
-    /// Many of one other thread.
+    /// Many operations of one other thread.
     InARow,
 }
 
-/// With TERRANE_SOAK=1, of so many seeds more.
+/// With TERRANE_SOAK=1, for `soak` more seeds.
 fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => seeds.start..seeds.end + soak,
+        None if terrane_testkit::is_soak() => seeds.start..seeds.end + soak,
         None => seeds,
     };
     let options = options();
@@ -383,7 +391,7 @@ fn explore(test: &str, plan: Plan<'_>, seeds: Range<u64>, soak: u64) {
         };
         run_seed(test, seed, || scenario.clone().explore());
     };
-    // Each seed is a run of its own, on whatever thread.
+    // Each seed is a run of its own, on any thread.
     let next = AtomicU64::new(seeds.start);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -412,14 +420,15 @@ fn what_is_acknowledged_while_two_operations_are_stopped_survives_a_power_loss()
     explore("what_is_acknowledged_while_two", plan, 0..16, 400);
 }
 
-/// Who relies on a box that another thread has enlarged flushes it, too.
+/// A writer that relies on a box enlarged by another thread flushes it, too.
 #[test]
 fn what_is_inserted_into_a_box_that_another_insertion_is_enlarging_survives_a_power_loss() {
     let plan = Plan::Pairs { pairs: &[Pairs::Enlargement], threads: 2 };
     explore("what_is_inserted_into_a_box", plan, 32..48, 400);
 }
 
-/// Who relies on a box that is being enlarged when it moves what is in other nodes flushes it, too.
+/// A writer that relies on a box in enlargement when it moves entries between nodes flushes it,
+/// too.
 #[test]
 fn what_many_operations_change_beside_one_that_is_stopped_survives_a_power_loss() {
     explore("what_many_operations_change", Plan::InARow, 32..48, 400);

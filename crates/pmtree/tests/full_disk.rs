@@ -1,4 +1,4 @@
-//! Disks that are full, and what a power loss leaves then.
+//! Full disks, and power losses on them.
 
 use std::sync::{Arc, Barrier};
 
@@ -19,14 +19,14 @@ type Entry = (Rect<2>, u64);
 
 const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 4, name_order: NameOrder::AnySubset };
 
-/// Room for some leaves.
+/// Space for some leaves.
 const CAPACITY: u64 = 40 << 10;
 
 fn point(random: &mut SmallRng, across: std::ops::Range<f64>) -> Rect<2> {
     Rect::point([random.random_range(across), random.random_range(0.0..100.0)]).unwrap()
 }
 
-/// A tree on a disk with no space for another node, all of it durable.
+/// A tree on a disk with no space for another node, durable.
 fn full(options: &Options, seed: u64) -> (Image, Vec<Entry>) {
     let controller = Controller::new();
     controller.memory().set_capacity(CAPACITY);
@@ -55,7 +55,7 @@ fn restart(image: &Image, options: &Options) -> (Arc<Controller>, Tree) {
     (controller, tree)
 }
 
-/// That the power may fail now, and this entry stays.
+/// Checks that this entry survives a power loss now.
 fn check(controller: &Controller, options: &Options, count: usize, (rect, payload): &Entry) -> Result<(), String> {
     for image in controller.images(controller.events(), &BUDGET, 1) {
         let mut tree = Tree::open(&*image.storage(), "tree", options).unwrap();
@@ -67,7 +67,8 @@ fn check(controller: &Controller, options: &Options, count: usize, (rect, payloa
     Ok(())
 }
 
-/// Whether what is inserted into boxes that a failed insertion of another thread has enlarged survives: what is lost, if something is.
+/// Inserts into boxes that a failed insertion of another thread has enlarged. Gives what a power
+/// loss takes away, if it does.
 fn inserted_and_gone(leaves: LeafForm, dropped: Option<(Instruction, &str)>) -> Option<String> {
     let mut options = Options { leaves, ..options(PersistenceDomain::Adr, 4, Rebalancing::InPlace) };
     options.pool.chunk_length = 4096;
@@ -110,7 +111,7 @@ fn what_a_failed_insertion_has_enlarged_is_lost_without_its_fence() {
     }
 }
 
-/// Readers keep what merges unlink, so that places to note it run out.
+/// Readers keep unlinked nodes, so that slots to record merges run out.
 #[test]
 fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
     for rebalancing in BOTH {
@@ -139,7 +140,8 @@ fn everything_can_be_deleted_where_nothing_can_be_written_down_any_more() {
     }
 }
 
-/// Of the tree that logs, a deletion may need space for an image that no operation took before; once the entry is gone, it needs none.
+/// In the logging tree, a deletion may need space for an image that no operation used before. Once
+/// the entry is gone, it needs none.
 #[test]
 fn a_deletion_that_fails_leaves_the_entry() {
     let mut failed = 0;
@@ -179,7 +181,7 @@ fn a_deletion_that_fails_leaves_the_entry() {
     assert!(failed > 0, "all deletions had the space that they needed");
 }
 
-/// Creates a tree with room for so many bytes, and gives whether there was enough: if not, nothing is left.
+/// Creates a tree with a limited capacity. Gives whether that was enough; if not, nothing is left.
 fn created_or_nothing<T: TestedTree<2>>(capacity: u64, options: &T::Options) -> bool {
     let storage = MemoryStorage::new();
     storage.set_capacity(capacity);
@@ -205,7 +207,7 @@ fn a_tree_that_cannot_be_created_leaves_nothing_under_its_name() {
     find_ways::<LoggedTree<2, Traced>>();
 }
 
-/// A tree in a small storage that insertions have filled, and what it holds.
+/// A tree in a small storage that insertions have filled, and its entries.
 fn filled(rebalancing: Rebalancing) -> (MemoryStorage, Options, Tree, Vec<Entry>) {
     let options = options(PersistenceDomain::PageCache, 4, rebalancing);
     let storage = MemoryStorage::new();
@@ -224,13 +226,13 @@ fn is_inserted(tree: &Tree, (rect, payload): &Entry) -> bool {
     }
 }
 
-/// Each thread keeps a few slots of intents that it has retired to itself. Those of eight are more than a pool has that was filled by
-/// insertions alone, and for further ones there is no room.
+/// Each thread keeps a few retired slots of intents to itself. Those of eight threads are more than
+/// a pool has that only insertions have filled, and there is no space for further ones.
 #[test]
 fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
     for rebalancing in BOTH {
         let (_storage, _, mut tree, entries) = filled(rebalancing);
-        // One at a time; nobody has a guard in between.
+        // One at a time, and no guard lives in between.
         let deleted = in_turn(8, entries.len(), |number| tree.delete(&entries[number].0, entries[number].1).unwrap());
         assert_eq!(deleted, vec![true; entries.len()]);
         let mut after = 0;
@@ -242,10 +244,10 @@ fn what_threads_have_retired_does_not_keep_freed_space_on_a_full_disk() {
     }
 }
 
-/// What a reader keeps is all that there is, so that deletions merge nothing while it is there. Nobody deletes anything later, and the blocks
-/// are there for who inserts.
+/// A reader keeps everything, so deletions merge nothing meanwhile. Nobody deletes anything later,
+/// and the blocks are available for insertions.
 #[test]
-fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
+fn nodes_that_deletions_left_are_merged_when_space_is_needed() {
     for rebalancing in BOTH {
         for is_opened_again in [false, true] {
             let (storage, options, mut tree, entries) = filled(rebalancing);
@@ -266,8 +268,8 @@ fn what_deletions_could_not_merge_is_merged_by_who_needs_the_space() {
     }
 }
 
-/// One of them mends, and the others wait for what comes of it; what is freed waits for a thread that was stopped in the middle of an
-/// insertion.
+/// One of them repairs nodes, and the others wait for its result. The freed blocks wait for a
+/// thread that was stopped in the middle of an insertion.
 #[test]
 fn threads_that_need_space_at_the_same_time_all_find_it() {
     for rebalancing in BOTH {
@@ -289,9 +291,10 @@ fn threads_that_need_space_at_the_same_time_all_find_it() {
     }
 }
 
-/// Some threads have made room one after the other, and each keeps to itself what it has retired last, until it retires more.
+/// Some threads have freed blocks one after the other. Each keeps its last retired blocks to itself
+/// until it retires more.
 #[test]
-fn who_finds_no_space_takes_what_threads_have_retired_last() {
+fn an_operation_without_space_reuses_the_latest_retired_blocks() {
     for (threads, rebalancing) in [1, 8].into_iter().flat_map(|threads| BOTH.map(|rebalancing| (threads, rebalancing)))
     {
         let (_storage, _, mut tree, entries) = filled(rebalancing);
@@ -312,8 +315,9 @@ fn who_finds_no_space_takes_what_threads_have_retired_last() {
     }
 }
 
-/// A tree that is filled, and emptied under readers that come and go. Nobody else is there when it is full, so that whoever is refused
-/// once is refused again, and no nodes are left that could have been mended.
+/// A tree that is filled, and emptied under readers that come and go. When it is full, no other
+/// thread runs. So an operation that is refused once is refused again, and no nodes are left to
+/// repair.
 fn fill_until_refused(seed: u64) {
     let mut random = random(seed);
     let (fan_out, rebalancing) = ([4, 5, 8][random.random_range(0..3)], BOTH[random.random_range(0..2)]);
@@ -354,10 +358,10 @@ fn fill_until_refused(seed: u64) {
 }
 
 #[test]
-fn who_is_refused_with_the_pool_to_itself_is_refused_again() {
+fn an_operation_refused_alone_is_refused_again() {
     let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..4000,
+        None if terrane_testkit::is_soak() => 0..4000,
         None => 0..40,
     };
     for seed in seeds {

@@ -1,4 +1,4 @@
-//! Pools that were made to do harm: links and words that say what no tree says.
+//! Malicious pools: links and words that no tree has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use terrane_testkit::MemoryStorage;
 /// Bytes before the first chunk of a pool.
 const METADATA_LENGTH: usize = 8192;
 
-/// Where nodes of a tree with one line for each entry have their words.
+/// The places of words in nodes of a tree with one line for each entry.
 struct Places {
     level: usize,
-    /// What says which entries there are, and its value for the first ones.
+    /// The word that marks valid entries, and its value for the first ones.
     entries: usize,
     first_entries: fn(u32) -> u64,
 }
@@ -26,7 +26,7 @@ struct Places {
 const OF_FBR: Places = Places { level: 24, entries: 0, first_entries: |count| (1 << count) - 1 };
 const OF_LOGGED: Places = Places { level: 0, entries: 8, first_entries: |count| u64::from(count) };
 
-/// A tree's file, whose words can be changed.
+/// A tree's file, with changeable words.
 struct File {
     bytes: Vec<u8>,
     places: &'static Places,
@@ -78,7 +78,8 @@ impl File {
         (0..4).filter(move |slot| if is_bitmap { entries >> slot & 1 == 1 } else { *slot < entries as usize })
     }
 
-    /// Makes a node one of a level, with some entries that all lead to one child and have one box around everything.
+    /// Turns a node into one of a level, whose entries all lead to one child and have one box
+    /// around everything.
     fn link(&mut self, node: usize, level: u64, child: usize, entries: u32) {
         self.set(node + self.places.level, level);
         self.set(node + self.places.entries, (self.places.first_entries)(entries));
@@ -90,7 +91,7 @@ impl File {
         }
     }
 
-    /// Makes what an open tree has beyond the pool's metadata the same.
+    /// Copies everything behind the pool's metadata into an open tree.
     fn store_into<T: TestedTree<2>>(&self, tree: &T) {
         for at in (METADATA_LENGTH..self.bytes.len()).step_by(8) {
             if tree.pool().backend().load(at as u64) != self.word(at) {
@@ -99,8 +100,8 @@ impl File {
         }
     }
 
-    /// Lets a chain of inner nodes, each with this many links to the next one, lead from the root to a leaf; as many
-    /// levels as there are nodes, or as are wanted.
+    /// Makes a chain of inner nodes, each with this many links to the next one, from the root to a
+    /// leaf. It has as many levels as there are nodes, or as are wanted.
     fn chain(&mut self, levels: usize, links: u32) {
         let nodes = self.nodes();
         let mut child = nodes[&0][0];
@@ -159,7 +160,8 @@ fn a_root_that_becomes_higher_than_any_is_refused_by_every_operation() {
     refuses::<LoggedTree<2, Traced>>(&OF_LOGGED);
 }
 
-/// One node that is linked from each place of its parent, level after level: the ways to the leaf are too many to go.
+/// One node that is linked from each place of its parent, level after level. The paths to the leaf
+/// are too many to follow.
 #[test]
 fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
     fn refuses<T: TestedTree<2>>(places: &'static Places) {
@@ -172,14 +174,14 @@ fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
     refuses::<LoggedTree<2, Interrupting>>(&OF_LOGGED);
 }
 
-/// Loads after which an operation on a small tree is taken to go on for ever.
+/// After this many loads, an operation on a small tree is considered endless.
 const LOADS_MAX: usize = 1_000_000;
 
 fn ends<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
     interrupt(At::Load, LOADS_MAX, move || panic!("{what} goes on"), run).0
 }
 
-/// That searches and the check are refused, and changes if they shall be.
+/// Checks that searches and the check return errors, and changes if `are_changes`.
 fn refuse_all<T: TestedTree<2>>(tree: &mut T, are_changes: bool) {
     let point = Rect::point([1.0, 2.0]).unwrap();
     for &mode in T::MODES {
@@ -197,7 +199,8 @@ fn refuse_all<T: TestedTree<2>>(tree: &mut T, are_changes: bool) {
 /// Number of the opening that comes after the creation of a tree.
 const NEXT: u64 = 2;
 
-/// A node's log word: the session, and the number of the log entry that changes the node, or that it is unlinked.
+/// A node's log word: the session, and the number of the log entry that changes the node, or the
+/// mark that it is unlinked.
 fn log_word(session: u64, number: u64) -> u64 {
     session << 16 | number
 }
@@ -215,7 +218,7 @@ fn forms() -> impl Iterator<Item = Options> {
     })
 }
 
-/// The entries of a tree of so many.
+/// The entries of a tree of this size.
 fn entries(count: u64) -> Vec<(Rect<2>, u64)> {
     let mut random = random(1);
     (0..count).map(|payload| (rect(&mut random, 30), payload)).collect()
@@ -295,7 +298,7 @@ fn a_search_goes_by_no_log_entry_that_changes_other_nodes() {
     }
 }
 
-/// It would come back with the next opening, which goes by the tags.
+/// It would return with the next opening, which uses the tags.
 #[test]
 fn an_entry_that_only_the_bitmap_of_a_self_validating_leaf_has_is_not_deleted() {
     let options = Options { leaves: LeafForm::SelfValidating, ..small() };
@@ -311,7 +314,7 @@ fn an_entry_that_only_the_bitmap_of_a_self_validating_leaf_has_is_not_deleted() 
     }
 }
 
-/// It would have its entries twice, and its block would be given to somebody else.
+/// It would have its entries twice, and its block would be given to another owner.
 #[test]
 fn a_node_that_is_linked_twice_is_not_merged_with_itself() {
     let mut file = File::new::<LoggedTree<2, Traced>>(&OF_LOGGED, 60, &small_of::<LoggedTree<2, Traced>>());
@@ -370,12 +373,12 @@ fn an_only_child_whose_block_is_free_does_not_become_the_root() {
             tree.pool().visit_blocks(|block, _| is_block |= block == now).unwrap();
             assert!(is_block, "{options:?}, {slot}: {now} became the root");
         }
-        // The one that a merge leaves. A copy of both is a block.
+        // The one that a merge leaves. A copy of both is a new block.
         assert_eq!(times_refused > 0, options.rebalancing == BOTH[0], "{options:?}");
     }
 }
 
-/// Intents that have all that a pool has, but a slot if there is to be one for merges.
+/// Intents that hold everything of a pool, except a slot if one is wanted for merges.
 fn take_all<'t>(
     storage: &MemoryStorage,
     tree: &'t FbrTree<2, Interrupting>,
@@ -399,7 +402,8 @@ fn take_all<'t>(
     intents
 }
 
-/// An insertion without space looks for nodes to mend, below each of which the ways are too many to go.
+/// An insertion without space searches for nodes to repair. Below each of them the paths are too
+/// many to follow.
 #[test]
 fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_times() {
     for options in forms() {
@@ -414,7 +418,7 @@ fn an_insertion_without_space_comes_to_an_end_where_each_node_is_linked_many_tim
     }
 }
 
-/// Those below one node have no entries, and say so; there is no space to merge them.
+/// Those below one node have no entries, and claim to be unlinked. There is no space to merge them.
 #[test]
 fn an_insertion_without_space_comes_to_an_end_where_nodes_are_linked_that_say_they_are_not() {
     for options in forms() {
@@ -429,7 +433,7 @@ fn an_insertion_without_space_comes_to_an_end_where_nodes_are_linked_that_say_th
         let storage = with(&file.bytes);
         let tree = FbrTree::open(&storage, "tree", &options).unwrap();
         let _intents = take_all(&storage, &tree, false);
-        // Of a few, one needs a split.
+        // Of a few insertions, one needs a split.
         let mut outcomes = entries(100).into_iter().map(|(rect, _)| ends("insert", || tree.insert(&rect, 1 << 40)));
         assert!(outcomes.any(|outcome| outcome.is_err()), "{options:?}");
     }

@@ -1,9 +1,10 @@
-//! Searches in the middle of writers' operations, and these in the middle of searches, at every place.
+//! Searches in the middle of writers' operations, and operations in the middle of searches, at
+//! every place.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, is_soak, point};
+use crate::scenario::{COMMIT, Operation, SEARCHES, Scenario, Search, entries, inserts, point};
 use crate::support::{FORMS, configurations, options, random, rect};
 use rand::Rng;
 use rand::seq::SliceRandom;
@@ -12,6 +13,7 @@ use terrane_pmem::{Instruction, PersistenceDomain};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing};
 use terrane_testkit::crash::{Budget, Image, NameOrder};
+use terrane_testkit::is_soak;
 
 /// All entries, depth first and best first.
 const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];
@@ -19,8 +21,9 @@ const EVERYTHING: [Search; 2] = [SEARCHES[0], SEARCHES[3]];
 /// Where entries that one of two nodes takes from the other one are durable in both.
 const REDISTRIBUTE: At = At::Fence("fbr.complete.redistribute");
 
-/// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute; an entry's place
-/// used again, once and as often as a version of 8 bits has values, counted by deletions alone and with insertions.
+/// Insertions that split leaves, inner nodes and the root; deletions that merge and redistribute;
+/// an entry's place that is reused, once and as often as a version of 8 bits has values, counted by
+/// deletions alone and with insertions.
 fn scenarios() -> Vec<Scenario> {
     let mut scenarios = Vec::new();
     for options in configurations(PersistenceDomain::Adr) {
@@ -42,7 +45,8 @@ fn scenarios() -> Vec<Scenario> {
         }
         wrap.push(Operation::Insert(point(3.0, 29.0), 8001));
         scenarios.push(scenario("a place used 256 times", all[..3].to_vec(), wrap));
-        // Of a leaf below a root, which stays as it is: two leaves, and what goes and comes lies within the box of one.
+        // A leaf below a root, which stays as it is. There are two leaves, and the changing entries
+        // lie within the box of one.
         let half = fan_out as u64 * 3 / 4;
         let at = |place: f64, number: u64| (point(place + (number * 7 % half) as f64, number as f64), number);
         let below = (0..half).map(|number| at(0.0, number)).chain((half..2 * half).map(|number| at(99.0, number)));
@@ -59,7 +63,7 @@ fn interrupt_everywhere(scenario: &Scenario, image: &Image, operations: Range<us
     for number in 0.. {
         let tree = scenario.open(&*image.storage());
         if scenario.name.starts_with("a place used") {
-            // The first change in a session shows by more than the number that is meant here.
+            // The first change in a session shows by more than the number that this test is about.
             let passing = point(1.0, 1.0);
             let both = [Operation::Insert(passing, 9000), Operation::Delete(passing, 9000)];
             Scenario::run(&tree, &both);
@@ -77,7 +81,7 @@ fn interrupt_everywhere(scenario: &Scenario, image: &Image, operations: Range<us
 #[test]
 fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     for (scenario, search) in scenarios().iter().flat_map(|scenario| SEARCHES.map(|search| (scenario, search))) {
-        // A series that is so long is meant for the leaf alone, which all searches read alike.
+        // So long a series tests only the leaf, which all searches read alike.
         if scenario.operations.len() > 500 && !matches!(search, Search::Window(min, _) if min[0] < 0.0) {
             continue;
         }
@@ -85,7 +89,7 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     }
 }
 
-/// Whoever finds an entry of a leaf finds all that came to that leaf before.
+/// A search that finds an entry of a leaf finds all that were inserted into that leaf before.
 #[test]
 fn a_leaf_is_read_as_of_one_instant() {
     for (leaves, count) in FORMS.into_iter().flat_map(|leaves| [(leaves, 3), (leaves, 54)]) {
@@ -94,7 +98,7 @@ fn a_leaf_is_read_as_of_one_instant() {
         let image = scenario.after(0);
         for number in 0.. {
             let tree = scenario.open(&*image.storage());
-            // The first changes of a leaf after an opening are ones that a search notices by themselves.
+            // The first changes of a leaf after an opening are noticed in another way.
             Scenario::run(&tree, &[Operation::Insert(point(0.0, 0.0), 999), Operation::Delete(point(0.0, 0.0), 999)]);
             let (writer, operations) = (tree.clone(), scenario.operations.clone());
             let write = move || Scenario::run(&writer, &operations);
@@ -133,14 +137,14 @@ fn searches_between_any_two_steps_of_operations_lose_and_repeat_nothing() {
     }
 }
 
-/// Where an operation is stopped.
+/// The stops of an operation.
 #[derive(Clone, Copy, Debug)]
 struct Stops {
-    /// From where changes are counted, if not from the start.
+    /// Where counting begins, if not at the start.
     from: Option<(At, usize)>,
-    /// Every so many changes.
+    /// Changes between two stops.
     stride: usize,
-    /// Changes at most.
+    /// The most changes.
     count: usize,
 }
 
@@ -150,7 +154,8 @@ impl Stops {
     }
 }
 
-/// Begins an operation at every few loads of a search, stops it at some of its changes, and ends it after the search, or meanwhile if it has no more steps.
+/// Begins an operation at every few loads of a search, stops it at some of its changes, and ends it
+/// after the search, or meanwhile if it has no more steps.
 fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, loads: usize, stops: Stops) {
     let operation = &scenario.operations[done];
     for place in (0..).step_by(loads) {
@@ -163,7 +168,7 @@ fn interleave(scenario: &Scenario, image: &Image, done: usize, search: &Search, 
                 let (at, first) = stops.from.unwrap_or((At::Change, number));
                 let stopped = Stopped::start(at, first, write);
                 if stops.from.is_some() {
-                    stopped.go_on(At::Change, number);
+                    stopped.resume_until(At::Change, number);
                 }
                 *writing.lock().unwrap() = Some(stopped);
             };
@@ -192,14 +197,15 @@ fn parts_of_operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing
     }
 }
 
-/// A search that reaches the node which an entry leaves, and not the one to which it goes: by boxes that it read before.
+/// A search that reaches the node which an entry leaves, and not the one to which it goes, because
+/// of boxes that it read before.
 #[test]
 fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     let committed = Stops { from: Some((COMMIT, 0)), stride: 1, count: 1 };
     for scenario in
         scenarios().into_iter().filter(|scenario| scenario.options.fan_out == 4 && scenario.name == "merges")
     {
-        // What moves does so in the same steps in leaves of both forms.
+        // Entries move in the same steps in leaves of both forms.
         let (loads, changes) = match scenario.options.leaves {
             _ if is_soak() => (1, 1),
             LeafForm::Bitmap => (5, 4),
@@ -222,8 +228,8 @@ fn entries_that_move_while_only_one_of_the_nodes_is_read_are_found() {
     }
 }
 
-/// A search that reads the node to which entries move before the commitment, and the one that they leave after it. The first one's box holds
-/// them already: so the parent does not change before.
+/// A search that reads the node to which entries move before the commitment, and the one that they
+/// leave after it. The first one's box contains them already, so the parent does not change before.
 #[test]
 fn entries_that_move_into_a_box_which_held_them_already_are_found() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
@@ -254,7 +260,8 @@ fn entries_that_move_into_a_box_which_held_them_already_are_found() {
     assert!(moves > 20, "{moves}");
 }
 
-/// The same of nodes whose boxes stay as they are, the one that entries leave as well: the parent's number alone tells that they moved.
+/// The same for nodes whose boxes all stay as they are. Only the parent's number tells that entries
+/// moved.
 #[test]
 fn entries_that_move_and_leave_all_boxes_as_they_are_are_found() {
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::InPlace);
@@ -284,7 +291,8 @@ fn entries_that_move_and_leave_all_boxes_as_they_are_are_found() {
     assert!(moves.iter().all(|count| *count > 3), "merges and redistributions: {moves:?}");
 }
 
-/// A search that has read which change a node is tied to before it was, and what the node holds when the change was brought in.
+/// A search that has read a node's log word before the node was tied to a change, and its contents
+/// after the change was applied.
 #[test]
 fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
     let mut changes = 0;
@@ -304,8 +312,9 @@ fn a_node_that_was_tied_to_a_change_while_it_was_read_is_read_again() {
     assert!(changes > 3, "{changes}");
 }
 
-/// A search that knows the old half of a split by a box that has shrunk, and the new one not at all. All of them run, stopped between
-/// any two reads of theirs, with the split stopped at any step from the linking of the new half on.
+/// A search that knows the old half of a split by a box that has shrunk, and the new one not at
+/// all. All searches run, stopped between any two of their reads, with the split stopped at any
+/// step from the linking of the new half on.
 #[test]
 fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
     // The number changes, and each coordinate may shrink.
@@ -317,7 +326,7 @@ fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
         if scenario.options.rebalancing == Rebalancing::CopyOnWrite {
             continue;
         }
-        // What moves does so in the same steps in leaves of both forms.
+        // Entries move in the same steps in leaves of both forms.
         let loads = match scenario.options.leaves {
             _ if is_soak() => 1,
             LeafForm::Bitmap => 4,
@@ -350,8 +359,8 @@ fn entries_of_a_new_half_that_was_linked_after_the_parent_was_read_are_found() {
     }
 }
 
-/// A search that begins after a commitment, and comes between any two reads of its own upon a writer that has just cleared the entry and
-/// not told the nodes yet.
+/// A search that begins after a commitment. Between any two of its reads it may meet a writer that
+/// has just cleared the entry, and not yet the nodes' log words.
 #[test]
 fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing() {
     const CLEAR: At = At::Fence("fbr.log.clear");
@@ -366,7 +375,7 @@ fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing(
                     let writer = Stopped::start(COMMIT, 0, move || Scenario::run(&writing, &[operation]));
                     let writer = Arc::new(writer);
                     let going_on = writer.clone();
-                    let clear = move || going_on.go_on(CLEAR, 0);
+                    let clear = move || going_on.resume_until(CLEAR, 0);
                     let (found, was_interrupted) = interrupt(At::Load, place, clear, || search.run(&tree));
                     let has_cleared = Stopped::end(Arc::into_inner(writer)) == [true];
                     scenario.check(&search, &found, done, done + 1, &format!("cleared after {place} loads"));
@@ -381,8 +390,8 @@ fn searches_that_follow_a_log_entry_while_it_is_cleared_lose_and_repeat_nothing(
     assert!(cleared > 1000, "{cleared}");
 }
 
-/// Looks for what an operation under way changes, at each of its steps, and lets the power fail right after. What was seen
-/// and is gone after that, if something is.
+/// Searches for the changes of an operation in progress, at each of its steps, and lets the power
+/// fail right after. Gives an entry that was seen and is gone after that, if there is one.
 fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> Option<String> {
     let budget = Budget { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
     for (done, operation) in scenario.chosen() {
@@ -419,7 +428,8 @@ fn seen_and_gone(scenario: &Scenario, dropped: Option<(Instruction, &str)>) -> O
     None
 }
 
-/// An entry comes to a leaf, and one goes, that the second line of its header tells of.
+/// An entry is inserted into a leaf, and one deleted, whose bits are in the second line of its
+/// header.
 fn headers_of_two_lines() -> Scenario {
     let (options, entries) = (options(PersistenceDomain::Adr, 375, Rebalancing::InPlace), entries(370));
     let operations = [inserts(1), vec![Operation::Delete(entries[365].0, 365)]].concat();

@@ -1,4 +1,5 @@
-//! A process that is killed while its threads change a tree: what it acknowledged is there, and the tree is one.
+//! A process that is killed while its threads change a tree. Acknowledged changes are there, and
+//! the tree is sound.
 
 mod support;
 
@@ -13,7 +14,7 @@ use terrane_storage::RealStorage;
 use terrane_testkit::killed;
 
 const THREADS: u64 = 4;
-/// A thread deletes the entry that it inserted so many insertions before.
+/// A thread deletes each entry after this many further insertions.
 const LIFETIME: u64 = 300;
 
 /// Names of the pools.
@@ -40,7 +41,7 @@ fn rect_of(payload: u64) -> Rect<2> {
     rect(&mut random(payload), 200)
 }
 
-/// Goes on where the thread's entries end; says after each insertion and the deletion that goes with it which one it was.
+/// Continues where the thread's entries end. Reports each insertion, together with its deletion.
 fn change_until_killed(tree: &impl TestedTree<2>, thread: u64) {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let own = window(tree, &everything, SearchMode::Validated).into_iter().filter(|payload| payload >> 32 == thread);
@@ -81,7 +82,7 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
     kill_again_and_again::<LoggedTree<2>>(LOGGED, &[small_logged()]);
 }
 
-/// Each time it is opened with the next of the options.
+/// Opens it with the next of the options each time.
 fn kill_again_and_again<T: TestedTree<2>>(name: &str, options: &[T::Options]) {
     let directory = support::directory();
     drop(T::create(&RealStorage::new(directory.path()), name, &options[0]).unwrap());
@@ -92,7 +93,7 @@ fn kill_again_and_again<T: TestedTree<2>>(name: &str, options: &[T::Options]) {
         tree.check().unwrap();
         for (thread, acknowledged) in (0..).zip(acknowledged) {
             let Some(last) = acknowledged else { continue };
-            // A change after the last one that was acknowledged may have deleted one more.
+            // A change after the last acknowledged one may have deleted one more.
             for number in (last + 2).saturating_sub(LIFETIME)..=last {
                 let own = payload(thread, number);
                 assert!(

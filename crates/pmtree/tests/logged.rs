@@ -1,4 +1,5 @@
-//! The tree with whole-node logging: against a list, on damaged pools, and what its operations cost.
+//! The tree with whole-node logging: compared with a list, on damaged pools, and the costs of its
+//! operations.
 
 use crate::damage::is_damage;
 use crate::support::{TestedTree, grow_and_shrink, random, rect, window};
@@ -33,7 +34,7 @@ fn it_holds_what_a_list_holds() {
     compare::<4>(3, &small(503), 1000);
 }
 
-/// Chunks that hold the block which the error names hold all of the tree.
+/// Chunks that hold the block in the error hold all of the tree.
 fn is_told_what_chunks_have_to_hold<T: TestedTree<2>>() {
     let storage = MemoryStorage::new();
     let mut options = small_of::<T>(503);
@@ -130,7 +131,7 @@ fn bytes(storage: &dyn Storage, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Everything that can be done, whatever it gives.
+/// Runs every operation, with any result.
 fn use_all(storage: &dyn Storage) -> Result<(), Error> {
     let before = bytes(storage, "tree");
     let mut tree: LoggedTree<2, Traced> = LoggedTree::open(storage, "tree", &small(4))
@@ -172,7 +173,7 @@ fn any_word_may_be_damaged() {
     assert!(caught > 20, "{caught}");
 }
 
-/// Also where all answers are right: a box that is too large is one that an operation has left wrong.
+/// Even if all answers are right: no operation leaves a box that is too large.
 #[test]
 fn a_box_that_is_larger_than_what_lies_in_it_is_damage() {
     let mut tree = LoggedTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &small(4)).unwrap();
@@ -191,7 +192,7 @@ fn a_box_that_is_larger_than_what_lies_in_it_is_damage() {
     tree.check().unwrap();
 }
 
-/// What recovery would act on, and has to be refused before.
+/// Damage that recovery would act on, which must be refused before.
 #[test]
 fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
     let storage = MemoryStorage::new();
@@ -238,7 +239,7 @@ fn a_damaged_log_is_refused_and_its_file_left_as_it_is() {
         }
         assert_is_refused(&damaged, &damage);
     }
-    // Whichever bit of the fan-out, the root word or an image's block is another one.
+    // Any changed bit of the fan-out, the root word or an image's block.
     for (place, bit) in
         [fan_out, root_word, images[0], images[1]].into_iter().flat_map(|place| (0..64).map(move |bit| (place, bit)))
     {
@@ -257,7 +258,7 @@ fn assert_is_refused(damaged: &[u8], damage: &dyn std::fmt::Debug) {
     assert!(bytes(&storage, "tree") == damaged, "{damage:?}: the file was changed");
 }
 
-/// What a merge would free after its commitment is looked at before.
+/// A block that a merge would free after its commitment is checked before.
 #[test]
 fn a_sibling_that_is_no_block_of_the_tree_is_met_before_the_change_commits() {
     const LOG: u64 = 128;
@@ -287,7 +288,7 @@ fn a_sibling_that_is_no_block_of_the_tree_is_met_before_the_change_commits() {
     LoggedTree::<2, Traced>::open(&copy, "tree", &small(4)).unwrap();
 }
 
-/// What becomes the root is looked at before the change commits by which it does.
+/// The new root is checked before the change that makes it the root commits.
 #[test]
 fn an_only_child_that_is_no_block_of_the_tree_does_not_become_the_root() {
     const LOG: u64 = 128;
@@ -303,7 +304,8 @@ fn an_only_child_that_is_no_block_of_the_tree_does_not_become_the_root() {
         let root = backend.load(block + 64);
         let mut last = 0;
         tree.pool().visit_blocks(|block, length| last = last.max(block + length)).unwrap();
-        // A copy of one of the leaves, behind the start of a block that nobody has, takes over what the other has.
+        // A copy of one of the leaves, behind the start of a block that nobody has, takes over the
+        // contents of the other.
         let (link, place) = (root + kept * 64 + LINK, last + 64);
         (0..40).for_each(|word| backend.store(place + word * 8, backend.load(backend.load(link) + word * 8)));
         backend.store(link, place);
@@ -317,7 +319,7 @@ fn an_only_child_that_is_no_block_of_the_tree_does_not_become_the_root() {
     }
 }
 
-/// It would be overwritten, and what it has not brought into the nodes yet would be lost.
+/// It would be overwritten, and the part that was not applied to the nodes yet would be lost.
 #[test]
 fn nothing_is_changed_while_a_committed_change_stands_in_the_log() {
     const LOG: u64 = 128;
@@ -326,7 +328,7 @@ fn nothing_is_changed_while_a_committed_change_stands_in_the_log() {
     let point = |number: u64| Rect::point([number as f64, 0.0]).unwrap();
     (0..20).for_each(|number| tree.insert(&point(number), number).unwrap());
     let state = tree.pool().backend().load(ROOT) + LOG;
-    // Of no images, so that it can be completed.
+    // With no images, so that it can be completed.
     tree.pool().backend().store(state, 1);
     for error in [tree.insert(&point(20), 20).unwrap_err(), tree.delete(&point(3), 3).unwrap_err()] {
         assert!(error.to_string().contains("a change of nodes has failed in the middle"), "{error}");

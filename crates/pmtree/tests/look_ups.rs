@@ -1,12 +1,13 @@
-//! Exact look-ups are linearizable, also of entries that there are several of; and what takes the place of a deleted entry is
-//! not mixed with it, wherever the deletion was when it was read.
+//! Exact look-ups are linearizable, even of entries that exist several times. An entry that
+//! replaces a deleted one is not mixed with it, whatever the progress of the deletion when it was
+//! read.
 
 use std::sync::{Arc, Mutex};
 
 use crate::support::{options, random};
 use rand::Rng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again, loads_of};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_testkit::crash::Controller;
@@ -19,7 +20,7 @@ fn place() -> Rect<2> {
     Rect::point([6.0, 6.0]).unwrap()
 }
 
-/// Overlapping boxes, and among them the entry that is looked for.
+/// Overlapping boxes, with the wanted entry among them.
 fn tree(seed: u64, options: &Options) -> Tree {
     let controller = Controller::new();
     let tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
@@ -37,7 +38,7 @@ fn tree(seed: u64, options: &Options) -> Tree {
     tree
 }
 
-/// Entries that a search meets before it meets the one that is looked for.
+/// Entries that a search meets before the wanted one.
 fn met_before(tree: &Tree) -> usize {
     let (mut before, mut is_met) = (0, false);
     let everywhere = Rect::new([-1.0; 2], [99.0; 2]).unwrap();
@@ -50,14 +51,15 @@ fn met_before(tree: &Tree) -> usize {
     before
 }
 
-/// A deletion of the entry that has found it, and no more.
+/// A deletion of the entry that has found it, and done no more.
 fn begun_deletion(tree: &Arc<Tree>) -> Stopped {
     let of_look_up = loads_of(|| tree.contains(&place(), PAYLOAD).unwrap());
     let deleting = tree.clone();
     Stopped::start(At::Load, of_look_up, move || assert!(deleting.delete(&place(), PAYLOAD).unwrap()))
 }
 
-/// A second one comes to a leaf that a look-up has passed, before the first one goes.
+/// A second copy is inserted into a leaf that a look-up has passed, before the first one is
+/// deleted.
 fn passes_a_look_up(tree: &Arc<Tree>) {
     let deletion = begun_deletion(tree);
     tree.insert(&place(), PAYLOAD).unwrap();
@@ -95,7 +97,8 @@ fn an_entry_of_which_there_always_is_one_is_never_missed() {
     }
 }
 
-/// A deletion that has found its entry by way of a root which another one lowers, and below which the tree grows again.
+/// A deletion that has found its entry through a root which another deletion lowers, and below
+/// which the tree grows again.
 #[test]
 fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
     const GROWN: u64 = 5;
@@ -109,7 +112,8 @@ fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
                 tree
             };
             let shape = tree();
-            // The search of the deletion has as many. Where it has ended there are no locks yet.
+            // The deletion's search has the same number of loads. At its end there are no locks
+            // yet.
             let of_search = loads_of(|| shape.contains(&point(deleted), deleted).unwrap());
             for load in 0..=of_search {
                 let tree = Arc::new(tree());
@@ -129,9 +133,9 @@ fn a_deletion_by_way_of_a_root_that_went_leaves_no_node_with_too_few_entries() {
     }
 }
 
-/// A deletion that has found its entry by way of an inner node of which others have put copies in its place.
+/// A deletion that has found its entry through an inner node that others have replaced by copies.
 #[test]
-fn a_deletion_by_way_of_a_node_that_was_copied_mends_what_is_there_now() {
+fn a_deletion_by_way_of_a_node_that_was_copied_repairs_its_copy() {
     const ENTRIES: u64 = 22;
     let options = options(PersistenceDomain::Adr, 4, Rebalancing::CopyOnWrite);
     for seed in 0..10 {
@@ -188,8 +192,9 @@ fn what_is_not_there_is_looked_for_twice_and_told_beside_a_writer() {
     }
 }
 
-/// The hole of unvalidated searches, for one entry: the box that is read is that of one which is deleted then, and the payload that of the
-/// next one in its place. Both lie between others, so that no box changes; the leaf has a sibling, or is the root.
+/// The hole of unvalidated searches, for one entry. The box is read of an entry that is deleted
+/// then, and the payload of the next one in its place. Both lie between others, so that no box
+/// changes. The leaf has a sibling, or is the root.
 #[test]
 fn what_takes_the_place_of_an_entry_is_not_found_by_the_box_of_that() {
     let (old, new) = (Rect::point([5.0, 5.0]).unwrap(), Rect::point([6.0, 6.0]).unwrap());
@@ -230,7 +235,7 @@ fn what_else_has_the_box_of_an_entry_is_not_read_once_it_is_found() {
     assert!(least * 10 < absent, "{least} loads for the entry that is met first, {absent} for one that is not there");
 }
 
-/// A search that begins in the middle of a deletion and goes on when something else has the place.
+/// A search that begins in the middle of a deletion and continues when another entry has the place.
 #[test]
 fn an_entry_is_not_mixed_with_what_takes_its_place_after_a_deletion_that_was_read_half_done() {
     let entries: Vec<(Rect<2>, u64)> = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -286,8 +291,9 @@ fn an_entry_is_not_mixed_with_what_takes_its_place_after_a_deletion_that_was_rea
     }
 }
 
-/// Three leaves whose boxes hold the place, below two nodes. What comes there goes to the last one that a search meets at first, later to the one
-/// before it, and after [`lead_on`] to another one before that.
+/// Three leaves whose boxes contain the place, below two nodes. New entries there go first to the
+/// last leaf that a search meets, later to the one before it, and after [`redirect`] to another one
+/// before that.
 fn nested(options: &Options) -> Arc<Tree> {
     let tree = Tree::create(&*Controller::new().storage(), "tree", options).unwrap();
     for number in 0..7 {
@@ -304,27 +310,27 @@ fn nested(options: &Options) -> Arc<Tree> {
 }
 
 /// Makes the leaf to which the next entry would go larger than another one.
-fn lead_on(tree: &Tree) {
+fn redirect(tree: &Tree) {
     tree.insert(&Rect::new([-60.0, -6.0], [-50.0, 7.0]).unwrap(), 301).unwrap();
 }
 
-/// How many there are of the entry that is looked for.
+/// Number of copies of the wanted entry.
 fn times(tree: &Tree) -> usize {
     let mut times = 0;
     tree.window(&place(), SearchMode::Validated, |_, payload| times += usize::from(payload == PAYLOAD)).unwrap();
     times
 }
 
-/// Lets a deletion go on, and stops it as soon as its entry has gone.
-fn go_on_until_it_has_gone(tree: &Tree, deletion: &Stopped) {
+/// Continues a deletion, and stops it as soon as its entry is gone.
+fn run_until_deleted(tree: &Tree, deletion: &Stopped) {
     let before = times(tree);
     while times(tree) == before {
-        deletion.go_on(At::Change, 0);
+        deletion.resume_until(At::Change, 0);
     }
 }
 
-/// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each deletion is stopped when its entry has
-/// gone, so only what it has done before can tell.
+/// An entry is always there, in one leaf after the other, and a look-up meets none, twice. Each
+/// deletion is stopped when its entry is gone, so only its earlier steps can show it.
 #[test]
 fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
     const STRIDE: usize = 4;
@@ -342,14 +348,14 @@ fn what_two_deletions_under_way_leave_elsewhere_is_not_missed() {
                     let deletion = begun_deletion(&moved);
                     moved.insert(&place(), PAYLOAD).unwrap();
                     assert!(met_before(&moved) < before);
-                    go_on_until_it_has_gone(&moved, &deletion);
+                    run_until_deleted(&moved, &deletion);
                     deletions.lock().unwrap().push(deletion);
                 };
                 let (led, move_again) = (tree.clone(), move_before.clone());
                 let move_twice = move || {
                     move_before();
-                    go_on_to(At::Load, second, move || {
-                        lead_on(&led);
+                    interrupt_again(At::Load, second, move || {
+                        redirect(&led);
                         move_again();
                     });
                 };

@@ -1,4 +1,5 @@
-//! Numbers that no two openings of a tree give, also one whose marks are numbered in the older way.
+//! Numbers that differ between any two openings of a tree, including a tree with the older
+//! numbering of marks.
 
 use crate::support::{BOTH, FORMS, options};
 use terrane_pmem::{Backend, Dropping, Instruction, OPENINGS_MAX, PersistenceDomain, ROOT, Traced};
@@ -9,10 +10,11 @@ use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 type Tree = FbrTree<2, Dropping<Traced>>;
 
-/// Where the tree's block says of what form its leaves are, and how its marks are numbered.
+/// The word of the tree's block with the form of its leaves and the numbering of its marks.
 const FORM: u64 = 16;
 
-/// A tree of ten entries as it was made when marks had 40 bits beside the opening's, with such an opening.
+/// A tree of ten entries, made with this number of openings when marks had 40 bits beside the
+/// opening's.
 fn older(options: &Options, openings: u64) -> Image {
     let controller = Controller::new();
     let storage = controller.storage();
@@ -34,7 +36,8 @@ fn openings(storage: &dyn Storage, options: &Options) -> u64 {
     Tree::open(storage, "tree", options).unwrap().pool().open_counter()
 }
 
-/// Opens an older tree, inserts into it, loses power, and opens it again: the highest number of this opening.
+/// Opens an older tree, inserts into it, loses power, and opens it again. Gives the highest number
+/// of this opening.
 fn reopened(image: &Image, options: &Options) -> u64 {
     let controller = image.restart();
     let tree = Tree::open(&*controller.storage(), "tree", options).unwrap();
@@ -53,7 +56,8 @@ fn reopened(image: &Image, options: &Options) -> u64 {
 #[test]
 fn an_older_tree_is_opened_under_numbers_that_its_marks_are_below() {
     for options in all_options() {
-        // The opening that is the sixth has marks as the 1,536th has now; those of the next may be there, too.
+        // The sixth opening has the marks that the 1,536th has now. Those of the next may exist,
+        // too.
         let image = older(&options, 5);
         assert_eq!(reopened(&image, &options), 7 * 256 + 1, "{:?}", options.leaves);
         let storage = image.storage();
@@ -79,7 +83,7 @@ fn a_tree_that_was_opened_too_often_is_refused_and_left_as_it_is() {
             let before = contents(&*storage);
             let refused = Tree::open(&*storage, "tree", &options).unwrap_err();
             assert!(matches!(refused, Error::Pool(terrane_pmem::Error::Untrusted { .. })), "{refused}");
-            assert!(refused.to_string().contains("opened so often"), "{refused}");
+            assert!(refused.to_string().contains("opened too often"), "{refused}");
             assert!(contents(&*storage) == before, "changed");
         }
     }

@@ -33,7 +33,7 @@ fn nodes_of_several_bitmap_words_hold_what_a_list_holds() {
     }
 }
 
-/// As many entries as there were, of which the oldest makes room for each that comes.
+/// A constant number of entries. The oldest is deleted for each new one.
 #[test]
 fn a_tree_through_which_entries_pass_stays_as_small_as_they_are_few() {
     for (fan_out, leaves) in [4, 5, 6].into_iter().flat_map(|fan_out| FORMS.map(|leaves| (fan_out, leaves))) {
@@ -54,7 +54,7 @@ fn a_tree_through_which_entries_pass_stays_as_small_as_they_are_few() {
     }
 }
 
-/// Nodes hold at least the share that is asked for, or become one with a sibling.
+/// Nodes have at least the requested share, or are merged with a sibling.
 #[test]
 fn nodes_are_as_full_as_is_asked_for() {
     const FAN_OUT: usize = 10;

@@ -1,4 +1,5 @@
-//! Power losses in which one writer has built upon what another one has flushed and not fenced.
+//! Power losses after one writer has relied on another one's stores that are flushed and not
+//! fenced.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,17 +18,18 @@ fn point(number: u64) -> Rect<2> {
     Rect::point([(number * 7 % 31) as f64, (number * 11 % 29) as f64]).unwrap()
 }
 
-/// Entries in the order in which they come.
+/// Entries in the order of insertion.
 const ALL: [u64; 33] = [
     42, 0, 34, 18, 6, 20, 29, 31, 16, 28, 14, 8, 3, 22, 27, 37, 45, 13, 17, 32, 30, 10, 5, 21, 26, 39, 41, 38, 43, 40,
     44, 4, 35,
 ];
 
-/// Those that go. What is left of their nodes is merged, two levels below the root and one.
+/// Those to delete. The rest of their nodes is merged, two levels below the root and one.
 const GONE: [u64; 9] = [8, 35, 3, 22, 43, 16, 30, 17, 4];
 
-/// An insertion makes boxes around everything larger, and stops before its first fence, with the lock of its leaf alone. Deletions
-/// elsewhere return, and the power fails, so that nothing is left of what nobody has fenced: what is lost of that which stays.
+/// An insertion enlarges boxes around everything, and stops before its first fence, with only the
+/// lock of its leaf. Deletions elsewhere return, and the power fails, so that everything unfenced
+/// is lost. Gives the missing ones of the remaining entries.
 fn lost(options: &Options) -> Vec<u64> {
     let controller = Controller::new();
     let tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
@@ -66,13 +68,14 @@ fn a_merge_into_a_box_that_is_not_durable_yet_loses_nothing() {
     }
 }
 
-/// Leaves of four entries each at these heights: below one inner node on the left, but for the last, and below one on the right.
+/// Leaves of four entries each at these heights: all except the last below one inner node on the
+/// left, the last below one on the right.
 const HEIGHTS: [f64; 4] = [0.0, 20.0, 40.0, 60.0];
 
-/// Two insertions make the box of the left inner node larger, one after the other, and stop: the first one before a fence of this
-/// number, the second one before its first. When the first one has ended, a third one returns whose entry is in the box that the
-/// second one has made. Whether that entry survives a power loss that leaves nothing of the second one; `None` if the first one has
-/// no such fence.
+/// Two insertions enlarge the box of the left inner node, one after the other, and stop: the first
+/// before its fence with this number, the second before its first. When the first has ended, a
+/// third one returns whose entry is in the box that the second has made. Gives whether that entry
+/// survives a power loss that keeps nothing of the second; `None` if the first has no such fence.
 fn survives_beside_two(options: &Options, fence: usize) -> Option<bool> {
     let controller = Controller::new();
     let mut tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
@@ -101,7 +104,7 @@ fn survives_beside_two(options: &Options, fence: usize) -> Option<bool> {
     has_stopped.then(|| images.iter().all(survives))
 }
 
-/// The first one takes away no mark but its own (F6): the third one would not flush the box then.
+/// The first one clears only its own mark (F6). Otherwise the third one would not flush the box.
 #[test]
 fn an_insertion_that_ends_leaves_the_mark_of_another_one_that_has_enlarged_the_same_box() {
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {

@@ -1,7 +1,8 @@
-//! Trees and what is done to them, for searches in the middle of that.
+//! Trees and operations on them, for searches in the middle of the operations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrane_testkit::is_soak;
 
 use crate::support::{Model, random, rect};
 use terrane_pmem::interrupting::{At, Interrupting};
@@ -12,20 +13,20 @@ use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 
 pub type Tree = FbrTree<2, Interrupting>;
 
-/// Where a change counts, and nothing of it has been brought into the nodes.
+/// A change counts from here, and nothing of it was applied to the nodes.
 pub const COMMIT: At = At::Fence("fbr.log.commit");
 
-/// All that nobody has fenced is lost.
+/// Everything unfenced is lost.
 pub const NOTHING_LEFT: Budget = Budget { exhaustive_pending: 0, samples: 0, name_order: NameOrder::AnySubset };
 
-/// What a writer does at once.
+/// One operation of a writer.
 #[derive(Clone, Debug)]
 pub enum Operation {
     Insert(Rect<2>, u64),
     Delete(Rect<2>, u64),
 }
 
-/// A tree's entries, what is done to it, and what that is called.
+/// A tree's entries, the operations on it, and a name.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -49,7 +50,7 @@ pub fn inserts(count: u64) -> Vec<Operation> {
 }
 
 impl Scenario {
-    /// The pool after the first operations, from which trees can be opened any number of times.
+    /// The pool after the first operations. Trees can be opened from it any number of times.
     pub fn after(&self, count: usize) -> Image {
         let controller = Controller::new();
         let tree = Tree::create(&*controller.storage(), "tree", &self.options).unwrap();
@@ -63,7 +64,7 @@ impl Scenario {
         Arc::new(Tree::open(storage, "tree", &self.options).unwrap())
     }
 
-    /// Operations that are worth being looked into at every step: those of long series are alike.
+    /// Operations to examine at every step. Those of long series are alike.
     pub fn chosen(&self) -> impl Iterator<Item = (usize, &Operation)> {
         let count = self.operations.len();
         let is_chosen = move |done: usize| done < 4 || done + 2 >= count || done.is_multiple_of(5) && done < 40;
@@ -91,7 +92,8 @@ impl Scenario {
         model
     }
 
-    /// The entries closest to the one that an operation changes, which are those that move with it; all in a long search.
+    /// The entries closest to the one that an operation changes, which move with it; all in a long
+    /// search.
     pub fn neighbours(&self, done: usize) -> Vec<(Rect<2>, u64)> {
         let (Operation::Insert(changed, _) | Operation::Delete(changed, _)) = &self.operations[done];
         let mut entries = self.model(done + 1).0;
@@ -103,8 +105,8 @@ impl Scenario {
         entries
     }
 
-    /// Checks what a search found while some operations were made: what was there throughout, once, and nothing that was
-    /// not there at any time.
+    /// Checks the results of a search beside some operations: entries that were there throughout,
+    /// once, and none that was never there.
     pub fn check(&self, search: &Search, found: &[(Rect<2>, u64)], from: usize, to: usize, what: &str) {
         let what = format!("{search:?}, {what}");
         let models: Vec<Model<2>> = (from..=to).map(|count| self.model(count)).collect();
@@ -124,7 +126,7 @@ impl Scenario {
     }
 }
 
-/// What is looked for. Searches that leave out parts of the tree depend on boxes that change.
+/// A kind of search. Searches that skip parts of the tree depend on boxes that change.
 #[derive(Clone, Copy, Debug)]
 pub enum Search {
     Window([f64; 2], [f64; 2]),
@@ -156,7 +158,7 @@ impl Search {
         }
     }
 
-    /// Whether a box has to be among what was found.
+    /// Whether a box must be among the results.
     pub fn reaches(&self, found: &[(Rect<2>, u64)], rect: &Rect<2>) -> bool {
         match *self {
             Self::Window(min, max) => rect.overlaps(&Rect::new(min, max).unwrap()),
@@ -166,8 +168,4 @@ impl Search {
             }
         }
     }
-}
-
-pub fn is_soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
 }

@@ -1,7 +1,8 @@
 //! The tests of the trees, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
-//! Those that end themselves, and those that other builds run, are programs of their own.
+//! Each program is linked with the whole crate and its dependencies. So there is one, and the files
+//! are its modules. Tests that end their process, or that other builds run, are programs of their
+//! own.
 
 mod costs;
 mod crash;

@@ -1,4 +1,5 @@
-//! Many threads on one tree: what is promised of searches while others write, and what the tree holds after.
+//! Many threads on one tree: the promises of searches beside writers, and the tree's final
+//! contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use terrane_storage::RealStorage;
 const WRITERS: u64 = 3;
 const READERS: u64 = 3;
 const PERMANENT: u64 = 400;
-/// Payloads of entries that come and go, by writer, lie above this.
+/// Payloads above this are of temporary entries, by writer.
 const PASSING: u64 = 1 << 32;
 
 fn with_tree<T: TestedTree<2>>(options: &T::Options, run: impl FnOnce(&mut T)) {
@@ -23,7 +24,7 @@ fn with_tree<T: TestedTree<2>>(options: &T::Options, run: impl FnOnce(&mut T)) {
     run(&mut T::create(&storage, "tree", options).unwrap());
 }
 
-/// Inserts and deletes entries of its own, which cross those of others; what is left.
+/// Inserts and deletes its own entries, which cross those of others. Gives the remaining ones.
 fn write(tree: &impl TestedTree<2>, writer: u64, operations: u64, seed: u64) -> BTreeMap<u64, Rect<2>> {
     let mut random = random(seed + writer);
     let mut own = BTreeMap::new();
@@ -45,7 +46,8 @@ fn write(tree: &impl TestedTree<2>, writer: u64, operations: u64, seed: u64) -> 
     own
 }
 
-/// Searches as long as others write: what is always there is found exactly once, and nothing that never was.
+/// Searches as long as others write. Permanent entries are found exactly once, and no entry that
+/// never existed.
 fn read(tree: &impl TestedTree<2>, permanent: &[Rect<2>], mode: SearchMode, reader: u64, is_over: &AtomicBool) -> u64 {
     let mut random = random(1000 + reader);
     let mut searches = 0;
@@ -110,7 +112,7 @@ fn write_and_read<T: TestedTree<2>>(options: &T::Options, mode: SearchMode, oper
 
 #[test]
 fn searches_without_locks_find_what_is_always_there_exactly_once() {
-    let operations = if std::env::var_os("TERRANE_SOAK").is_some() { 100_000 } else { 3000 };
+    let operations = if terrane_testkit::is_soak() { 100_000 } else { 3000 };
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
         for fan_out in [4, 8, 60] {
             let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };

@@ -1,4 +1,5 @@
-//! Trees under several threads in orders of shuttle, in one program, as the searches take as long as each other.
+//! Trees under several threads in orders of shuttle. They are in one program, since the searches
+//! take similar times.
 #![cfg(shuttle)]
 
 #[path = "support/entries.rs"]

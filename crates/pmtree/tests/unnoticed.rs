@@ -1,4 +1,5 @@
-//! Changes that a search could overlook: splits that leave each box as it is, and roots that go and come back.
+//! Changes that a search could overlook: splits that leave each box as it is, and roots that go and
+//! come back.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use crate::support::{BOTH, FORMS, Model, options, random, rect};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt, loads_of};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again, loads_of};
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
 use terrane_testkit::crash::Controller;
@@ -36,7 +37,7 @@ fn delete(tree: &Tree, entries: &[(Rect<2>, u64)]) {
     entries.iter().for_each(|(rect, payload)| assert!(tree.delete(rect, *payload).unwrap()));
 }
 
-/// What is found everywhere, by windows or by distance.
+/// Everything that a search finds, by windows or by distance.
 pub fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
     let mut found = Vec::new();
     if is_by_distance {
@@ -50,7 +51,7 @@ pub fn search(tree: &Tree, is_by_distance: bool) -> Vec<u64> {
     found
 }
 
-/// The numbers of entries that are there throughout, among those that were found.
+/// The numbers of permanent entries among those that were found.
 fn permanent(found: Vec<u64>, entries: &[(Rect<2>, u64)]) -> Vec<u64> {
     let is_permanent = |number: &u64| entries.iter().any(|(_, payload)| payload == number);
     found.into_iter().filter(is_permanent).collect()
@@ -81,8 +82,8 @@ fn halves_of_nodes_that_are_split_into_equal_boxes_are_found() {
     }
 }
 
-/// A leaf that is the root is split while a search reads it, and merged with its other half later in the same search; or it is read when
-/// the deletion that merges them has begun.
+/// A leaf that is the root is split while a search reads it, and merged with its other half later
+/// in the same search; or it is read when the deletion that merges them has begun.
 #[test]
 fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
     let cluster = |at: u64, numbers: std::ops::Range<u64>| -> Vec<(Rect<2>, u64)> {
@@ -105,11 +106,11 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
                         insert(&splits, &third);
                         let merge = move || delete(&merges, &gone);
                         if is_begun {
-                            // The last entry has gone, and its node will take in the other half.
+                            // The last entry is gone, and its node will take the other half.
                             let begun = Stopped::start(At::Fence("fbr.merge.entries"), 0, merge);
-                            go_on_to(At::Load, second, move || _ = Stopped::end([begun]));
+                            interrupt_again(At::Load, second, move || _ = Stopped::end([begun]));
                         } else {
-                            go_on_to(At::Load, second, merge);
+                            interrupt_again(At::Load, second, merge);
                         }
                     };
                     let (found, was_interrupted) = interrupt(At::Load, first, split, || search(&tree, is_by_distance));
@@ -130,15 +131,15 @@ fn what_was_in_the_other_half_of_a_root_that_comes_back_is_found() {
     }
 }
 
-/// Long enough for whom nothing keeps waiting, at most times.
+/// Usually long enough for a thread that waits for nothing.
 const A_MOMENT: Duration = Duration::from_millis(3);
 
-/// Whether somebody waits, or only takes its time; it drops the other end when it is done.
+/// Whether the other thread waits, or only takes its time. It drops its end when it is done.
 pub fn waits(done: &mpsc::Receiver<()>) -> bool {
     done.recv_timeout(A_MOMENT) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 
-/// Everything, found with shared locks.
+/// Everything that a search with shared locks finds.
 fn search_with_locks(tree: &Tree) -> Vec<u64> {
     let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let mut found = Vec::new();
@@ -147,10 +148,11 @@ fn search_with_locks(tree: &Tree) -> Vec<u64> {
     found
 }
 
-/// An entry that comes or goes.
+/// An entry to insert or delete.
 pub type Operation = (bool, (Rect<2>, u64));
 
-/// Some entries, and then operations: others come one after the other, and go, and then some more go.
+/// Some entries, and then operations: others are inserted one after the other and deleted, and then
+/// some more are deleted.
 fn coming_and_going(early: usize, coming: usize, going: usize) -> (Vec<(Rect<2>, u64)>, Vec<Operation>) {
     let mut random = random(3);
     let entries: Vec<(Rect<2>, u64)> =
@@ -167,7 +169,7 @@ pub fn operate(tree: &Tree, (is_coming, entry): Operation) {
     }
 }
 
-/// A tree before its last operation, which is given.
+/// A tree before its last operation, which is also given.
 fn before_the_last(options: &Options, early: &[(Rect<2>, u64)], operations: &[Operation]) -> (Arc<Tree>, Operation) {
     let tree = tree(options, early);
     let (last, earlier) = operations.split_last().unwrap();
@@ -175,10 +177,10 @@ fn before_the_last(options: &Options, early: &[(Rect<2>, u64)], operations: &[Op
     (tree, *last)
 }
 
-/// A writer stops at each of its changes, where it may hold the locks of leaves alone; the search has to wait for it, or to see what
-/// was there before or will be.
+/// A writer stops at each of its changes, where it may hold only the locks of leaves. The search
+/// has to wait for it, or to see the state before or after it.
 #[test]
-fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
+fn a_search_with_shared_locks_waits_for_writers_of_its_nodes() {
     let (early, operations) = coming_and_going(9, 4, 7);
     for options in all_options() {
         let mut waiting = 0;
@@ -210,10 +212,10 @@ fn a_search_with_shared_locks_waits_for_who_changes_what_it_reads() {
     }
 }
 
-/// A search stops at each of its loads; who would change what it has not yet reached, root and all, has to wait for it, or to leave
-/// what the search finds.
+/// A search stops at each of its loads. A writer that would change nodes which it has not reached
+/// yet, including the root, has to wait for it, or to leave its results as they are.
 #[test]
-fn a_search_with_shared_locks_keeps_waiting_who_would_change_what_it_is_going_to_read() {
+fn writers_wait_for_a_search_with_shared_locks_that_has_not_reached_their_nodes() {
     let (early, operations) = coming_and_going(3, 4, 5);
     for options in all_options() {
         let mut waiting = 0;
@@ -244,7 +246,7 @@ fn a_search_with_shared_locks_keeps_waiting_who_would_change_what_it_is_going_to
     }
 }
 
-/// What comes and goes beside entries that stay.
+/// Temporary entries beside permanent ones.
 struct Passing {
     tree: Arc<Tree>,
     random: SmallRng,
@@ -254,7 +256,7 @@ struct Passing {
 }
 
 impl Passing {
-    /// Numbers of what stays are below.
+    /// Numbers of permanent entries are below this.
     const FIRST: u64 = 1000;
 
     fn change(&mut self, operations: u32, share_of_insertions: f64) {
@@ -272,7 +274,7 @@ impl Passing {
     }
 }
 
-/// Changes a tree at these loads of a search, counted each from the one before.
+/// Changes a tree at these loads of a search, each counted from the one before.
 fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl FnOnce() {
     move || {
         let mut changed = passing.borrow_mut();
@@ -282,21 +284,23 @@ fn change_at(passing: Rc<RefCell<Passing>>, mut loads: VecDeque<usize>) -> impl 
         drop(changed);
         if let Some(load) = loads.pop_front() {
             let more: Box<dyn FnOnce()> = Box::new(change_at(passing, loads));
-            go_on_to(At::Load, load, more);
+            interrupt_again(At::Load, load, more);
         }
     }
 }
 
-/// What trees and interruptions are drawn from: one seed where it is named, else a few, or many in a long search.
+/// The seeds of trees and interruptions: the one that is named, otherwise a few, or many in a long
+/// search.
 pub fn seeds(few: u64, many: u64) -> std::ops::Range<u64> {
     match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..many,
+        None if terrane_testkit::is_soak() => 0..many,
         None => 0..few,
     }
 }
 
-/// Up to three times in one search, several entries come and go, in small trees on a coarse grid, where boxes are often equal.
+/// Up to three times in one search, several entries are inserted and deleted, in small trees on a
+/// coarse grid, where boxes are often equal.
 #[test]
 fn what_stays_is_found_wherever_searches_are_interrupted() {
     for seed in seeds(400, 20_000) {
@@ -343,8 +347,9 @@ fn what_stays_is_found_wherever_searches_are_interrupted() {
     }
 }
 
-/// Between the last load of its look-up and the lock of the leaf's parent, an insertion divides that, the root: with copies, the old one
-/// holds all that it held, and only says that it is no longer part of the tree.
+/// Between the last load of its look-up and the lock of the leaf's parent, an insertion divides
+/// that parent, the root. With copies, the old root keeps its contents, and only says that it is no
+/// longer part of the tree.
 #[test]
 fn deletions_that_have_found_their_way_by_a_root_that_is_divided_then_go_another_one() {
     let entries: Vec<(Rect<2>, u64)> =

@@ -1,4 +1,5 @@
-//! Nodes whose bitmaps have several words, and headers of several lines: searches in the middle of changes, and power losses.
+//! Nodes with bitmaps of several words, and headers of several lines: searches in the middle of
+//! changes, and power losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use crate::support::{BOTH, FORMS, options, random, rect};
 use crate::unnoticed::{Operation, Tree, operate, search};
 use terrane_pmem::PersistenceDomain;
-use terrane_pmem::interrupting::{At, Stopped, go_on_to, interrupt};
+use terrane_pmem::interrupting::{At, Stopped, interrupt, interrupt_again};
 use terrane_pmtree::fbr::{Options, Rebalancing, SearchMode};
 use terrane_pmtree::{Census, Rect};
 use terrane_storage::Storage;
@@ -16,13 +17,13 @@ use terrane_testkit::crash::{Budget, Controller, Image, NameOrder};
 const COMMIT: At = At::Fence("fbr.log.commit");
 const CLEAR: At = At::Fence("fbr.log.clear");
 
-/// Bitmaps of two words; those of inner nodes as well.
+/// Bitmaps of two words, also in inner nodes.
 const TWO_WORDS: usize = 60;
 
-/// Bitmaps that go on in the second line of the header.
+/// Bitmaps that continue in the second line of the header.
 const TWO_LINES: usize = 375;
 
-/// Boxes that come, with numbers from a first one on.
+/// New boxes, numbered from a first one on.
 fn coming(first: u64, count: u64) -> Vec<Operation> {
     let mut random = random(first);
     (first..first + count).map(|number| (true, (rect(&mut random, 300), number))).collect()
@@ -41,7 +42,7 @@ impl Moment {
     }
 }
 
-/// Those of a series that are chosen, by their number and whether the log commits them.
+/// The chosen operations of a series, by their number and whether the log commits them.
 fn moments(
     options: &Options,
     early: &[Operation],
@@ -78,7 +79,7 @@ fn changes_below_a_wide_root(rebalancing: Rebalancing, is_growing: bool, wanted:
     let moments = moments(&options, &early, &series, |_, is_committed| is_committed);
     let census = |moment: &Moment| moment.open(&*moment.image.storage()).check().unwrap();
     let after = moments.iter().map(census).skip(1).collect::<Vec<_>>();
-    // Not those in which two leaves only share what they have.
+    // Not those in which two leaves only share their entries.
     let is_wide = |(moment, after): &(Moment, Census)| {
         let before = census(moment);
         before.inner_nodes == 1 && before.leaves > 53 && before.leaves != after.leaves
@@ -89,7 +90,7 @@ fn changes_below_a_wide_root(rebalancing: Rebalancing, is_growing: bool, wanted:
     chosen
 }
 
-/// Deletions of what the last leaves have, as a search meets them.
+/// Deletions of the entries of the last leaves, in the order of a search.
 fn going_from_the_end(tree: &Tree) -> Vec<Operation> {
     let mut entries = Vec::new();
     let everywhere = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
@@ -100,8 +101,8 @@ fn going_from_the_end(tree: &Tree) -> Vec<Operation> {
     entries.into_iter().rev().take(120).collect()
 }
 
-/// A search reads the words of a node's bitmap before and after a change is brought in, and finds the log entry that was committed
-/// when it began gone when it looks for it.
+/// A search reads the words of a node's bitmap before and after a change is applied. The log entry
+/// that was committed when it began is cleared when the search reads it.
 #[test]
 fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
     const CHANGES: usize = 2;
@@ -122,8 +123,8 @@ fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
                     let writer = Arc::new(Stopped::start(COMMIT, 0, move || operate(&writing, operation)));
                     let (first, second) = (writer.clone(), writer.clone());
                     let bring_in = move || {
-                        first.go_on(At::Change, changes);
-                        go_on_to(At::Load, loads, move || second.go_on(CLEAR, 0));
+                        first.resume_until(At::Change, changes);
+                        interrupt_again(At::Load, loads, move || second.resume_until(CLEAR, 0));
                     };
                     let (mut found, _) = interrupt(At::Load, place, bring_in, || search(&tree, is_by_distance));
                     Stopped::end(Arc::into_inner(writer));
@@ -141,8 +142,8 @@ fn words_of_a_bitmap_from_both_sides_of_a_change_are_told() {
     }
 }
 
-/// The power fails, or the process is killed, at places all over an operation and before each of its fences, where most can be
-/// lost: all of it is there or nothing.
+/// The power fails, or the process is killed, at places throughout an operation and before each of
+/// its fences, where most can be lost. All of it is there or nothing.
 fn lose_power(moment: &Moment) {
     const PLACES: usize = 50;
     let budget = Budget { exhaustive_pending: 3, samples: 3, name_order: NameOrder::AnySubset };
@@ -177,7 +178,7 @@ fn a_power_loss_while_children_of_a_wide_node_change_loses_nothing() {
     }
 }
 
-/// Entries come and go in either line of the header, and then the leaf is split.
+/// Entries are inserted and deleted in either line of the header, and then the leaf is split.
 #[test]
 fn a_power_loss_where_headers_have_two_lines_loses_nothing() {
     for (leaves, rebalancing) in FORMS.into_iter().flat_map(|leaves| BOTH.map(|rebalancing| (leaves, rebalancing))) {
@@ -191,10 +192,10 @@ fn a_power_loss_where_headers_have_two_lines_loses_nothing() {
     }
 }
 
-/// A leaf that has too few entries shares those of its neighbour, or takes them all: the log has two bitmaps, each with words in two
-/// lines.
+/// A leaf with too few entries shares those of its neighbour, or takes them all. The log has two
+/// bitmaps, each with words in two lines.
 #[test]
-fn a_power_loss_while_neighbours_with_two_lines_of_bitmaps_are_mended_loses_nothing() {
+fn a_power_loss_while_neighbours_with_two_lines_of_bitmaps_are_repaired_loses_nothing() {
     for rebalancing in BOTH {
         let options = options(PersistenceDomain::Adr, TWO_LINES, rebalancing);
         let early = coming(0, 750);

@@ -1,4 +1,5 @@
-//! Two writers on one tree: one stops in the middle of itself, and the other does what it can meanwhile, or waits.
+//! Two writers on one tree. One stops in the middle of an operation, and the other continues as far
+//! as it can, or waits.
 
 use std::sync::{Arc, mpsc};
 
@@ -12,19 +13,20 @@ use terrane_pmtree::fbr::Options;
 
 /// Enough for three levels, so that inner nodes have siblings.
 const ENTRIES: u64 = 24;
-/// Operations of the first writer, one after the other, each of which stops once in a run.
+/// Consecutive operations of the first writer. Each is stopped once in a run.
 const OPERATIONS: usize = 30;
-/// Operations of the other writer while the first one stops.
+/// Operations of the other writer while the first one is stopped.
 const MEANWHILE: usize = 3;
 
-/// What is in the tree, and numbers for what comes.
+/// The tree's entries, and numbers for new ones.
 struct Drawn {
     entries: Vec<(Rect<2>, u64)>,
     next: u64,
 }
 
 impl Drawn {
-    /// An operation on an entry that no other one has: most come while the tree grows, and most go while it shrinks.
+    /// An operation on an entry of its own: mostly insertions while the tree grows, mostly
+    /// deletions while it shrinks.
     fn operation(&mut self, random: &mut SmallRng, grows: bool) -> Operation {
         if self.entries.is_empty() || random.random_bool(if grows { 0.9 } else { 0.1 }) {
             self.next += 1;
@@ -35,7 +37,7 @@ impl Drawn {
     }
 }
 
-/// Runs the other operations while one waits at a load; whether these had to wait.
+/// Runs the other operations while one waits at a load. Gives whether they had to wait.
 fn beside(tree: &Arc<Tree>, load: usize, stopped: Operation, others: Vec<Operation>) -> bool {
     let writer = tree.clone();
     let writer = Stopped::start(At::Load, load, move || operate(&writer, stopped));
@@ -50,15 +52,16 @@ fn beside(tree: &Arc<Tree>, load: usize, stopped: Operation, others: Vec<Operati
     has_waited
 }
 
-/// Locks are taken from the root downwards, and by deletions also from a node in the middle. Whoever has the wrong ones finds what
-/// the other writer has half done, and the tree is none after that, or has lost something.
+/// Locks are taken from the root downwards, and by deletions also from a node in the middle. A
+/// writer with the wrong locks meets the other writer's half-done changes, and damages the tree or
+/// loses an entry.
 #[test]
 fn what_a_writer_does_while_another_one_stops_is_whole() {
     let all: Vec<Options> = all_options().collect();
     let mut waiting = 0;
     let seeds = seeds(120, 2_000);
     for seed in seeds.clone() {
-        // Of a writer that fails, this is all that is told.
+        // If a writer fails, this is the only report.
         println!("TERRANE_TEST_SEED={seed} runs this again");
         let mut random = random(seed);
         let options = &all[seed as usize % all.len()];
@@ -84,12 +87,13 @@ fn what_a_writer_does_while_another_one_stops_is_whole() {
             alone.check().unwrap_or_else(|error| panic!("{what}: {error}"));
         }
     }
-    // Of one seed there may be none.
+    // One seed alone may have none.
     assert!(waiting > 50 || seeds.count() == 1, "{waiting} writers have waited");
 }
 
-/// A root of any number of entries is read by an insertion, which stops before it has the lock of it. If others could divide it now, the
-/// insertion would go on in a half, and beside boxes that do not grow with it.
+/// An insertion reads a root of any number of entries, and stops before it has its lock. If others
+/// could divide the root now, the insertion would continue in a half, and beside boxes that do not
+/// grow with it.
 #[test]
 fn nobody_divides_a_root_that_an_insertion_is_about_to_lock() {
     const LOADS: usize = 8;

@@ -26,8 +26,6 @@ pub enum Operation {
     SetLength,
     /// Reserving space.
     Allocate,
-    /// Releasing space inside a file.
-    Punch,
     /// Making contents and length durable.
     Sync,
     /// Renaming a file.
@@ -65,7 +63,6 @@ impl fmt::Display for Operation {
             Self::Length => "get the length of",
             Self::SetLength => "set the length of",
             Self::Allocate => "reserve space for",
-            Self::Punch => "release space of",
             Self::Sync => "sync",
             Self::Rename => "rename",
             Self::Remove => "remove",

@@ -141,10 +141,6 @@ pub trait File: Send + Sync + Debug {
     /// range cannot meet a full disk, even where the file had holes or shared space with a copy. No
     /// one else may extend the file meanwhile.
     fn allocate(&self, range: Range<u64>) -> Result<()>;
-    /// Releases the space of a range of bytes, which read as zeros from then on. The length stays.
-    /// This is not durable before a sync: a power loss may bring back any of the bytes. An error
-    /// without effect if the file system does not support holes.
-    fn punch(&self, range: Range<u64>) -> Result<()>;
     /// Makes the contents and the length durable.
     fn sync_data(&self) -> Result<()>;
     /// For fault injection: called instead of a [`File::sync_data`] that is made to fail. Storage

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -306,15 +306,6 @@ impl File for RealFile {
             return Ok(());
         }
         space::reserve(&self.file, range).context_below(&self.root, Operation::Allocate, &self.name, None)
-    }
-
-    fn punch(&self, range: Range<u64>) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punch = || rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start);
-        rustix::io::retry_on_intr(punch).context_below(&self.root, Operation::Punch, &self.name, Some(range.start))
     }
 
     fn sync_data(&self) -> Result<()> {

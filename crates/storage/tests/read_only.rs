@@ -25,7 +25,7 @@ fn files_are_read_and_nothing_else() {
         storage.lock_root().map(drop),
     ];
     for refused in refused {
-        assert!(refused.unwrap_err().to_string().contains("open for reading alone"));
+        assert!(refused.unwrap_err().to_string().contains("open for reading only"));
     }
     assert_eq!((inner.list("d").unwrap(), inner.list_directories("").unwrap()), (vec!["a".into()], vec!["d".into()]));
 }

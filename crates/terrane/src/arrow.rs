@@ -1,4 +1,5 @@
-//! The Arrow types of this crate's interface, in the version that it uses. The names are those of the crate `arrow`.
+//! The Arrow types of this crate's interface, in the version that the crate uses. The names are
+//! those of the crate `arrow`.
 //!
 //! A record batch of points:
 //!

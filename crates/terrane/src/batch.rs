@@ -1,8 +1,8 @@
 //! Records from and to Arrow record batches, column by column, without a `Record` between.
 //!
-//! [`BatchRecords`] encodes the rows of an input batch for the store; [`BatchBuilder`]
-//! collects stored records into an output batch. Columns are matched by name. Types are
-//! resolved once per batch, so the work per row is a match and a copy per column.
+//! [`BatchRecords`] encodes the rows of an input batch for the store. [`BatchBuilder`] collects
+//! stored records into an output batch. Columns are matched by name. Types are resolved once per
+//! batch, so the work per row is a match and a copy per column.
 
 mod builder;
 mod column;
@@ -13,18 +13,18 @@ pub use builder::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
 pub(crate) use rows::BatchKeys;
 pub use rows::BatchRecords;
 
-/// Why a batch does not fit its dataset, or a dataset its batch.
+/// Why a batch does not fit its dataset, or the reverse.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BatchError {
-    /// A column has a type that its attribute cannot take.
+    /// The column's type cannot be stored in the attribute.
     #[error("column {column:?} is {found}, the dataset has {wanted}; cast it first")]
     Type {
         /// The column.
         column: String,
-        /// Type of the batch's column.
+        /// Type of the column in the batch.
         found: String,
-        /// Type of the dataset's column.
+        /// Type of the column in the dataset.
         wanted: String,
     },
     /// The batch has a column that the dataset lacks.
@@ -35,12 +35,12 @@ pub enum BatchError {
         /// The dataset's columns.
         known: Vec<String>,
     },
-    /// The batch lacks a column that it needs.
+    /// The batch lacks a required column.
     #[error("the batch has no column {column:?}, which is the dataset's {role}")]
     MissingColumn {
         /// The column.
         column: String,
-        /// What it is for.
+        /// Its role in the dataset.
         role: &'static str,
     },
     /// A name occurs twice.
@@ -55,15 +55,15 @@ pub enum BatchError {
     /// A stored key does not fit its dataset.
     #[error(transparent)]
     Key(#[from] crate::key::KeyError),
-    /// A batch cannot take more.
+    /// The batch is full.
     #[error("the batch is full: it holds {rows} rows and {bytes} bytes of text and binary data; finish it first")]
     Full {
-        /// Rows in it.
+        /// Rows in the batch.
         rows: usize,
-        /// Bytes of variable length in it.
+        /// Its bytes of variable length.
         bytes: usize,
     },
-    /// Arrow refused.
+    /// An error of Arrow.
     #[error(transparent)]
     Arrow(#[from] arrow_schema::ArrowError),
 }

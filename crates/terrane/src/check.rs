@@ -1,9 +1,10 @@
 //! Verification of a whole store, in bounded memory.
 //!
-//! Every page of every component is read from its file and verified with the invariants of
-//! its kind. Then each secondary index is compared with the primary: both sides are summed up
-//! as multisets of hashes of entries, which do not depend on order, slice by slice of the
-//! range of the keys' hashes. Only slices whose sums differ are compared entry by entry.
+//! 1. Every page of every component is read from its file and verified, with the invariants of its
+//!    kind.
+//! 2. Each secondary index is compared with the primary index. Each side is summed up as a multiset
+//!    of hashes of entries, independent of order, in slices of the keys' hash range.
+//! 3. Slices with different sums are compared entry by entry.
 
 mod compare;
 mod digest;
@@ -31,23 +32,23 @@ use crate::snapshot::Snapshot;
 use crate::words::{counted, first_of};
 use crate::{Error, Result};
 
-/// Something that is not as it should be.
+/// A defect in the store.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// The dataset.
     pub dataset: String,
-    /// The partition, of a dataset that has several.
+    /// The partition, if the dataset has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<usize>,
     /// The index.
     pub index: String,
-    /// What is wrong, with file and offset where there is one.
+    /// The defect, with file and offset if known.
     pub reason: String,
-    /// Whether it was put right.
+    /// Whether the check has repaired it.
     pub repaired: bool,
 }
 
-/// What could not be opened, and was not made up for by a repair since.
+/// Indexes that could not be opened and have not been repaired since.
 pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
     let datasets = engine.datasets.load();
     let finding = |dataset: &DatasetHandle, unopened: &Unopened| {
@@ -74,7 +75,7 @@ fn finding(dataset: &DatasetHandle, partition: usize, place: usize, reason: Stri
     }
 }
 
-/// What a check looked at and what it found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CheckReport {
     /// Datasets checked.
@@ -85,16 +86,17 @@ pub struct CheckReport {
     pub pages: u64,
     /// Records in all datasets.
     pub records: u64,
-    /// Records with a null or an empty geometry, which no spatial index holds.
+    /// Records with a null or empty geometry. No spatial index holds them.
     pub without_geometry: u64,
-    /// What is wrong.
+    /// The defects found.
     pub findings: Vec<Finding>,
-    /// Files and directories in the store's place that are none of its own. It leaves them alone.
+    /// Files and directories in the store's directory that are not the store's. The store leaves
+    /// them alone.
     pub foreign_files: Vec<String>,
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong any more.
+    /// Whether no defect remains.
     pub fn is_clean(&self) -> bool {
         self.findings.iter().all(|finding| finding.repaired)
     }
@@ -107,7 +109,7 @@ impl CheckReport {
         for dataset in engine.datasets.load().values() {
             match report.dataset(engine, dataset, repair) {
                 Ok(()) => report.datasets += 1,
-                // Meanwhile.
+                // The dataset was dropped meanwhile.
                 Err(Error::Dropped { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -115,7 +117,7 @@ impl CheckReport {
         Ok(report)
     }
 
-    /// Each partition is checked on its own: its indexes have to agree with its records.
+    /// Checks each partition by itself: its indexes must agree with its records.
     fn dataset(&mut self, engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, repair: bool) -> Result<()> {
         let snapshot = Snapshot::new(engine.clone(), dataset);
         let mut damaged = Vec::new();
@@ -134,9 +136,9 @@ impl CheckReport {
         Ok(())
     }
 
-    /// Checks a partition, of which there is a snapshot, and tells the places of indexes that can be rebuilt.
+    /// Checks a partition through a snapshot. Returns the slots of the indexes that can be rebuilt.
     fn partition(&mut self, dataset: &DatasetHandle, partition: usize, snapshot: &Snapshot) -> Result<Vec<usize>> {
-        // Files only: a version would keep what is in memory as long as all of them are read.
+        // Files only. A version would keep its memory components alive while all files are read.
         let indexes = snapshot.versions_full()[0].indexes.clone();
         let mut broken = vec![false; indexes.len()];
         for unopened in still_unopened(dataset).filter(|unopened| unopened.partition == partition) {
@@ -157,10 +159,10 @@ impl CheckReport {
             }
         }
         if broken[PRIMARY as usize] {
-            // Nothing can be compared with a damaged primary, nor rebuilt from it.
+            // Nothing can be compared with a damaged primary index, or rebuilt from it.
             return Ok(Vec::new());
         }
-        // An index that is not built yet says nothing.
+        // An index that is still being built cannot be judged.
         let readers: Vec<IndexReader<'_>> = snapshot
             .indexes
             .secondaries()
@@ -183,7 +185,7 @@ impl CheckReport {
         Ok(readers.iter().map(|reader| reader.place).filter(|place| broken[*place]).collect())
     }
 
-    /// Whether an index has what the records call for.
+    /// Whether an index agrees with the records.
     fn compare(
         &mut self,
         dataset: &DatasetHandle,
@@ -213,7 +215,7 @@ impl CheckReport {
         self.findings.push(finding(dataset, partition, place, error.finding()));
     }
 
-    /// What each index should hold; parses every record.
+    /// Reads every record, and computes the entries that each index should hold.
     fn read_primary(
         &mut self,
         snapshot: &Snapshot,
@@ -226,7 +228,7 @@ impl CheckReport {
             let right = snapshot.partition_of(key);
             if right != partition {
                 return Err(Error::damaged_record(format!(
-                    "it lies in partition {partition}, and its key calls for {right}"
+                    "it lies in partition {partition}, but its key belongs to {right}"
                 )));
             }
             let record = RecordView::parse(stored, &snapshot.history)?;
@@ -248,20 +250,20 @@ impl CheckReport {
 }
 
 impl Finding {
-    /// Whether another one is of the same index.
+    /// Whether both belong to the same index.
     fn is_of(&self, other: &Self) -> bool {
         (&self.dataset, self.partition, &self.index) == (&other.dataset, other.partition, &other.index)
     }
 }
 
-/// Loads an index of a partition anew from the records.
+/// Rebuilds an index of a partition from the records.
 fn rebuild(engine: &Arc<Engine>, dataset: &Arc<DatasetHandle>, partition: usize, place: usize) -> Result<()> {
     let _building = dataset.building.lock();
     let _gate = dataset.exclude()?;
     engine.seal(dataset)?;
     while engine.flush_oldest(dataset)? {}
     let snapshot = Snapshot::new(engine.clone(), dataset).of_partitions(partition..partition + 1);
-    // It may have been dropped meanwhile.
+    // The index may have been dropped meanwhile.
     let Some(index) = snapshot.indexes.get(place) else { return Ok(()) };
     let sequence = (0, snapshot.sequence());
     let mut loader = IndexLoader::new(&engine.workshop, index, &snapshot.history, engine.shares.work, sequence);
@@ -296,7 +298,7 @@ impl fmt::Display for CheckReport {
         }
         if !self.foreign_files.is_empty() {
             let names = first_of(&self.foreign_files, ", ");
-            write!(f, "\n  note: not of the store, and left alone: {names}")?;
+            write!(f, "\n  note: left alone, as they are not the store's: {names}")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The errors of the database, grouped by what the caller has to do.
+//! The errors of the database, grouped by the caller's remedy.
 
 use std::sync::Arc;
 
@@ -12,17 +12,18 @@ use crate::schema::SchemaError;
 use crate::value::ValueError;
 use crate::words::{counted, first_of, nearest_to};
 
-/// Result of a call into the database.
+/// The result of a call into the database.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. [`Error::exit_code`] sorts the variants for a command line.
+/// An error of the database. [`Error::exit_code`] maps the variants to exit codes of a command
+/// line.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The call is wrong: change it.
     #[error("{0}")]
     Usage(String),
-    /// There is no such dataset.
+    /// No dataset has this name.
     #[error("there is no dataset {name:?}; {}", names_that_exist(name, existing))]
     UnknownDataset {
         /// The name asked for.
@@ -30,10 +31,11 @@ pub enum Error {
         /// The names that exist.
         existing: Vec<String>,
     },
-    /// The dataset of this handle was dropped, or replaced by an import: open the one that has the name now.
+    /// The handle's dataset was dropped, or replaced by an import: open the dataset that has the
+    /// name now.
     #[error("{} was dropped or replaced; open the dataset that has the name now, if there is one", dataset_name(dataset.as_deref()))]
     Dropped {
-        /// Its name, where that is known.
+        /// Its name, if known.
         dataset: Option<String>,
     },
     /// The store, the mode or the build cannot do this.
@@ -41,7 +43,7 @@ pub enum Error {
     Unsupported {
         /// What was asked for.
         what: String,
-        /// Why, and what there is.
+        /// The reason, and an alternative.
         instead: &'static str,
     },
     /// The store was opened for reading.
@@ -50,14 +52,14 @@ pub enum Error {
     /// A record or file was refused: correct the data.
     #[error("{}{}{reason}", row_prefix(*row), column_prefix(column.as_deref()))]
     Refused {
-        /// Row or line of the input, from 1, if it has any.
+        /// Row or line of the input, from 1, if known.
         row: Option<u64>,
-        /// The column at fault, if one is.
+        /// The column with the wrong value, if known.
         column: Option<String>,
-        /// What does not fit and what would.
+        /// The reason, and the remedy.
         reason: String,
     },
-    /// A record with this key exists already.
+    /// A record with this key exists.
     #[error("a record with the key {key} exists already; use upsert to replace it")]
     DuplicateKey {
         /// The key.
@@ -66,10 +68,10 @@ pub enum Error {
     /// Another process has the store open for writing.
     #[error("the store is open for writing in {}; wait until it is closed, or open it for reading", holder(*pid))]
     Locked {
-        /// The process, if it left its number.
+        /// The process, if its number is known.
         pid: Option<u32>,
     },
-    /// Stored bytes are not what was written: restore a backup.
+    /// Stored bytes are damaged: restore a backup.
     #[error(
         "{file} is damaged at byte {offset}: {reason}; run `terrane check`, and restore a backup if it confirms this"
     )]
@@ -78,44 +80,45 @@ pub enum Error {
         file: String,
         /// Byte offset of the damaged structure.
         offset: u64,
-        /// What does not fit.
+        /// The defect.
         reason: String,
     },
-    /// A point of a backup is not what was written, and was not restored: take the backup again, or restore an earlier point.
+    /// A point of a backup is damaged, and was not restored: back up again, or restore an earlier
+    /// point.
     #[error(
-        "the backup at {backup} is damaged: {finding}; take it again, which copies anew what the store still has, or restore an earlier point"
+        "the backup at {backup} is damaged: {finding}; back up again, which replaces damaged files from the store, or restore an earlier point"
     )]
     DamagedBackup {
-        /// Where it is.
+        /// Location of the backup.
         backup: String,
-        /// File below its directory, offset, and what does not fit.
+        /// File below its directory, offset and defect.
         finding: String,
     },
-    /// No point of a backup has a manifest that is what was written, so that it is not known whose its files are, and none is added
-    /// to them: take the backup to another directory.
+    /// No point of a backup has an intact manifest, so it is unknown which store its files belong
+    /// to, and no point is added: back up to another directory.
     #[error("no point of the backup at {backup} can be read, {finding}; take the backup to another directory")]
     UnreadableBackup {
-        /// Where it is.
+        /// Location of the backup.
         backup: String,
-        /// File below its directory, offset, and what does not fit, of the newest point.
+        /// File below its directory, offset and defect, for the newest point.
         finding: String,
     },
-    /// A stored record, or what an index says of one, is not what was written, though its page is:
+    /// A stored record or its index entry is damaged, although the checksum of its page is right:
     /// restore a backup.
     #[error(
         "{} is damaged: {reason}; run `terrane check`, and restore a backup if it confirms this",
         record_name(dataset.as_deref(), key.as_deref())
     )]
     DamagedRecord {
-        /// Its dataset, where that is known.
+        /// Its dataset, if known.
         dataset: Option<String>,
-        /// Its key, where that is known.
+        /// Its key, if known.
         key: Option<String>,
-        /// What does not fit.
+        /// The defect.
         reason: String,
     },
-    /// The components of a secondary index could not all be opened ([`crate::Options::lenient`]), so
-    /// it cannot answer: have it rebuilt.
+    /// Some components of a secondary index could not be opened ([`crate::Options::lenient`]), so
+    /// the index cannot answer: rebuild it.
     #[error(
         "the index {index:?} of dataset {dataset:?} cannot be used: {reason}; \
          run `terrane check --repair` to rebuild it from the records"
@@ -125,34 +128,32 @@ pub enum Error {
         dataset: String,
         /// The index.
         index: String,
-        /// What is damaged, with file and offset.
+        /// The damage, with file and offset.
         reason: String,
     },
-    /// Everything that was written is kept, but components could not be merged in the background: the
-    /// store is as good as it was, only slower to search than it could be. The cause says what to do.
-    #[error(
-        "everything that was written is kept, but the components of dataset {dataset:?} could not be merged: {cause}"
-    )]
+    /// All records are stored, but components could not be merged in the background. Searches are
+    /// slower until they are. The cause names the remedy.
+    #[error("all records are stored, but the components of dataset {dataset:?} could not be merged: {cause}")]
     Unmerged {
-        /// The dataset, which need not be one that was written to.
+        /// The dataset, possibly not the one that was written to.
         dataset: String,
         /// Why the merge failed.
         #[source]
         cause: Box<Error>,
     },
-    /// Everything that was written is kept, but files of the log that are needed no more could not be
-    /// given up: they take space until the store is opened to write again.
+    /// All records are stored, but obsolete log files could not be removed. They take space until
+    /// the store is opened for writing again.
     #[error(
-        "everything that was written is kept, but files of the log that are needed no more could not be given \
-         up: {cause}; they are when the store is opened to write again"
+        "all records are stored, but obsolete log files could not be \
+         removed: {cause}; reopening the store for writing removes them"
     )]
     Unreclaimed {
-        /// Why the log could not give them up.
+        /// Why the log could not remove them.
         #[source]
         cause: Box<Error>,
     },
-    /// An index could not be created, and there is none of that name; the records are as they were. The cause says what to do.
-    #[error("the index {index:?} of dataset {dataset:?} could not be created, and there is none of that name: {cause}")]
+    /// An index was not created. The records are unchanged. The cause names the remedy.
+    #[error("the index {index:?} of dataset {dataset:?} was not created: {cause}")]
     Uncreated {
         /// Its dataset.
         dataset: String,
@@ -162,15 +163,16 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
-    /// Everything that was written is kept, but an index whose creation was interrupted could not be completed, or one
-    /// whose creation failed could not be dropped: have it completed ([`crate::Dataset::build_indexes`]), or drop it.
+    /// All records are stored, but an interrupted creation of an index could not be completed, or a
+    /// failed one could not be undone. Complete it ([`crate::Dataset::build_indexes`]) or drop the
+    /// index.
     #[error(
-        "everything that was written is kept, but the index {index:?} of dataset {dataset:?} remains unfinished, and queries go \
-         without it: {cause}; then create it again as it was asked for, or open the store to write, which completes it; \
+        "the index {index:?} of dataset {dataset:?} was not completed: {cause}. All records are stored; \
+         queries do not use this index. Create it again with the same options, reopen the store for writing, \
          or drop it"
     )]
     Unbuilt {
-        /// The dataset, which need not be one that was written to.
+        /// The dataset, possibly not the one that was written to.
         dataset: String,
         /// The index, or the first of several.
         index: String,
@@ -178,10 +180,10 @@ pub enum Error {
         #[source]
         cause: Box<Error>,
     },
-    /// A deletion of several records ended before all of them were deleted; it can be repeated.
-    #[error("{cause}; {} before that, and the same deletion again goes on with the others", were_deleted(*deleted))]
+    /// A delete of several records ended early. It can be repeated.
+    #[error("{cause}; {} before that; repeat the deletion to delete the others", were_deleted(*deleted))]
     PartlyDeleted {
-        /// Records that are deleted, durably.
+        /// Number of records that are durably deleted.
         deleted: u64,
         /// Why it ended.
         #[source]
@@ -197,7 +199,7 @@ pub enum Error {
         /// Highest version known.
         known: u32,
     },
-    /// The operating system refused a call.
+    /// The operating system reported an error.
     #[error("{0}")]
     Storage(#[source] Arc<StorageError>),
     /// No space is left; nothing was changed.
@@ -207,7 +209,9 @@ pub enum Error {
         what: String,
     },
     /// The handle refuses writes after a failed write or sync: reopen the store.
-    #[error("the store refuses writes after a failed write or sync ({cause}); reopen it to go on from what is durable")]
+    #[error(
+        "the store refuses writes after a failed write or sync ({cause}); reopen it to continue from the durable state"
+    )]
     Poisoned {
         /// The first failure.
         cause: String,
@@ -217,7 +221,7 @@ pub enum Error {
     Memory {
         /// What needed the memory.
         what: String,
-        /// Bytes it needs.
+        /// Bytes that it needs.
         needed_bytes: u64,
         /// Bytes that were available.
         available_bytes: u64,
@@ -236,7 +240,7 @@ impl Error {
         matches!(self, Self::Storage(error) if error.is_too_many_files())
     }
 
-    /// Refuses writes because of this error.
+    /// The error of later writes after this one.
     pub(crate) fn poisoned(&self) -> Self {
         match self {
             Self::Poisoned { .. } => self.clone(),
@@ -256,12 +260,12 @@ impl Error {
     /// Exit code for refused data.
     pub const REFUSED: i32 = 5;
 
-    /// A wrong call, in words that say what to do.
+    /// A wrong call. The message names the remedy.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
-    /// Refused data without a row or column.
+    /// Refused data, without a row or column.
     pub fn refused(reason: impl Into<String>) -> Self {
         Self::Refused { row: None, column: None, reason: reason.into() }
     }
@@ -271,12 +275,12 @@ impl Error {
         Self::Damaged { file: file.into(), offset, reason: reason.into() }
     }
 
-    /// Damage of a record, of which [`Self::of_record`] may say more.
+    /// Damage in a record. [`Self::of_record`] may add the record's name.
     pub fn damaged_record(reason: impl Into<String>) -> Self {
         Self::DamagedRecord { dataset: None, key: None, reason: reason.into() }
     }
 
-    /// Says which record is damaged, where that is not said yet.
+    /// Adds the name of the damaged record, if it is missing.
     pub fn of_record(self, dataset: &str, key: Option<String>) -> Self {
         match self {
             Self::DamagedRecord { dataset: None, key: None, reason } => {
@@ -286,7 +290,7 @@ impl Error {
         }
     }
 
-    /// Says which row of the input (from 1) was refused, where that is not said yet.
+    /// Adds the refused row's number (from 1), if it is missing.
     pub fn at_row(self, number: u64) -> Self {
         match self {
             Self::Refused { row: None, column, reason } => Self::Refused { row: Some(number), column, reason },
@@ -294,7 +298,7 @@ impl Error {
         }
     }
 
-    /// Whether stored bytes are not what was written.
+    /// Whether stored bytes are damaged.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. }
@@ -306,7 +310,7 @@ impl Error {
         }
     }
 
-    /// The error that another one comes from whose kind is this one's too.
+    /// The underlying error, if it determines this error's kind.
     fn cause(&self) -> Option<&Self> {
         match self {
             Self::Unmerged { cause, .. }
@@ -318,12 +322,12 @@ impl Error {
         }
     }
 
-    /// Says that so many records had been deleted before a deletion failed, if there were any.
+    /// Adds the number of records that were deleted before a deletion failed, if there are any.
     pub fn after_deleting(self, deleted: u64) -> Self {
         if deleted == 0 { self } else { Self::PartlyDeleted { deleted, cause: Box::new(self) } }
     }
 
-    /// What is damaged and why, without advice.
+    /// The damage and its reason, without advice.
     pub(crate) fn finding(&self) -> String {
         match self {
             Self::Damaged { file, offset, reason } => format!("{file} is damaged at byte {offset}: {reason}"),
@@ -334,7 +338,7 @@ impl Error {
         }
     }
 
-    /// Whether correcting the data and trying again is the way on.
+    /// Whether the remedy is to correct the data and try again.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::DuplicateKey { .. } => true,
@@ -342,7 +346,7 @@ impl Error {
         }
     }
 
-    /// The exit code of a command that ends with this error; success is 0.
+    /// The exit code of a command that ends with this error. Success is 0.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Usage(_)
@@ -373,12 +377,12 @@ impl Error {
     }
 }
 
-/// How many records were deleted, with its verb.
+/// A number of deleted records, with its verb.
 fn were_deleted(count: u64) -> String {
     format!("{} {} deleted", counted(count, "record", "records"), if count == 1 { "was" } else { "were" })
 }
 
-/// All names if they are few, else those most like the wanted one first.
+/// All names if they are few, else the most similar ones first.
 fn names_that_exist(wanted: &str, existing: &[String]) -> String {
     if existing.is_empty() {
         return "the store has none".to_owned();
@@ -421,7 +425,7 @@ impl From<StorageError> for Error {
 
 impl From<Arc<StorageError>> for Error {
     fn from(error: Arc<StorageError>) -> Self {
-        // A sync that fails for want of space changed something: what it was for may be lost.
+        // A sync that fails for lack of space changed something: earlier writes may be lost.
         if error.is_storage_full() && !error.operation().is_sync() {
             Self::Full { what: error.place() }
         } else {
@@ -484,7 +488,7 @@ impl From<SchemaError> for Error {
     }
 }
 
-/// A condition is a part of the call.
+/// A condition is part of the call.
 impl From<ConditionError> for Error {
     fn from(error: ConditionError) -> Self {
         Self::Usage(error.to_string())

@@ -8,7 +8,7 @@ use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
 
 use crate::Result;
-use crate::engine::{DatasetHandle, Engine, is_given_up, reserve_bytes};
+use crate::engine::{DatasetHandle, Engine, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
 use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::IndexOptions;
@@ -21,17 +21,17 @@ pub struct IndexInfo {
     pub name: String,
     /// Kind.
     pub kind: String,
-    /// What it indexes.
+    /// Its columns.
     pub columns: Vec<String>,
-    /// Options of its kind, if that has any.
+    /// Options of its kind, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<IndexOptions>,
-    /// Whether records that were there before it are missing yet. Queries do not use it so long.
+    /// Whether it is still being built. Queries do not use it until it is complete.
     pub is_building: bool,
-    /// Disk components.
+    /// Number of disk components.
     pub components: usize,
-    /// Live entries in disk components; some may be hidden by newer components. Kinds `shb` and `sif` may have several
-    /// of one record.
+    /// Live entries in disk components. Newer components may hide some. Kinds `shb` and `sif` may
+    /// have several entries per record.
     pub entries: u64,
     /// Anti-matter entries in disk components.
     pub antimatter: u64,
@@ -46,31 +46,31 @@ pub struct DatasetInfo {
     pub name: String,
     /// Its schema.
     pub schema: Schema,
-    /// Into how many partitions the records are divided.
+    /// Number of partitions.
     pub partitions: usize,
-    /// When its components are merged, if it has a policy of its own.
+    /// Its own merge policy, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge_policy: Option<MergePolicy>,
-    /// Indexes, the primary first; the numbers are those of all partitions together.
+    /// Indexes, the primary first. Numbers are totals over all partitions.
     pub indexes: Vec<IndexInfo>,
-    /// Feeds, and how far their sources have been read.
+    /// Feeds, with the positions up to which their sources have been read.
     pub feeds: Vec<FeedInfo>,
     /// Bytes of memory components.
     pub memory_bytes: u64,
-    /// Box around all entries of disk components: x0, y0, x1, y1.
+    /// Bounding box of all entries in disk components: x0, y0, x1, y1.
     pub bounds: Option<[f64; 4]>,
 }
 
-/// Bytes of a write that did not end, behind the end of the log. Opening for writing cuts them off.
+/// Bytes of an interrupted write behind the end of the log. Opening for writing removes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TornTailInfo {
     /// File below the store's directory.
     pub file: String,
-    /// Byte of the file at which they begin.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// How many they are, as far as they can be told from what was in the file before.
+    /// Their number, as far as the file's earlier contents show it.
     pub bytes: u64,
-    /// Whether they have been cut off; a store that is open for reading leaves them.
+    /// Whether they have been removed; a store open for reading leaves them.
     pub cut: bool,
 }
 
@@ -86,10 +86,10 @@ impl TornTailInfo {
 impl fmt::Display for TornTailInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = counted(self.bytes, "byte", "bytes");
-        write!(f, "the log ends in {bytes} of a write that did not end, at byte {} of {}", self.offset, self.file)?;
+        write!(f, "the log ends in {bytes} of an interrupted write, at byte {} of {}", self.offset, self.file)?;
         f.write_str(match self.cut {
-            true => "; they were cut off, and were never acknowledged unless the disk lost data",
-            false => " (a writer was killed, or is at work just now); opening for writing cuts them off",
+            true => "; they were removed, and were never acknowledged unless the disk lost data",
+            false => " (a writer was killed, or is writing now); opening for writing removes them",
         })
     }
 }
@@ -97,23 +97,23 @@ impl fmt::Display for TornTailInfo {
 /// A store.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StoreInfo {
-    /// Where it is.
+    /// Its location.
     pub location: String,
     /// Durability mode.
     pub durability: String,
-    /// Bytes of the disk's reserve; 0, or the last half MiB (523,776), when it has been given up on a full disk and is not
-    /// whole again, and nothing where there is none.
+    /// Bytes of the disk reserve; 0 while it is released on a full disk and not refilled. `None`
+    /// without a reserve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_bytes: Option<u64>,
     /// Manifest steps so far.
     pub manifest_generation: u64,
     /// Number of the last visible commit.
     pub sequence: u64,
-    /// Entries of the log that opening replayed, if it did.
+    /// Log entries replayed by opening, if it did.
     pub replayed_entries: Option<u64>,
-    /// Seconds that opening the log and replaying it took, if there is one.
+    /// Seconds that opening and replaying the log took, if there is a log.
     pub replay_s: Option<f64>,
-    /// Bytes behind the end of the log, if there were any: a write that did not end.
+    /// Bytes of an interrupted write behind the end of the log, if any.
     pub torn_tail: Option<TornTailInfo>,
     /// The datasets.
     pub datasets: Vec<DatasetInfo>,
@@ -162,7 +162,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
             components: parts.len(),
             entries: statistics().map(|statistics| statistics.entries).sum(),
             antimatter: statistics().map(|statistics| statistics.antimatter).sum(),
-            bytes: parts.iter().map(|part| part.file().meta().bytes()).sum(),
+            bytes: parts.iter().map(|part| part.file().meta().file_len).sum(),
         }
     });
     let indexes = indexes.collect();
@@ -186,7 +186,7 @@ impl fmt::Display for StoreInfo {
             self.location, self.durability, self.sequence, self.manifest_generation
         )?;
         match self.disk_reserve_bytes {
-            Some(bytes) if is_given_up(bytes) => write!(f, " · the disk was full, its reserve is in use")?,
+            Some(0) => write!(f, " · the disk was full, its reserve is released")?,
             Some(bytes) => write!(f, " · {} of disk in reserve", counted(bytes, "byte", "bytes"))?,
             None => {}
         }

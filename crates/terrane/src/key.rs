@@ -1,8 +1,8 @@
 //! Primary keys and their memcomparable form: comparing the encoded bytes compares the keys.
 //!
-//! A key is one column, so its bytes need no terminator: integers are eight bytes,
-//! big-endian (signed ones with the sign bit flipped); text, binary keys and UUIDs are their
-//! own bytes. The encoding of one type is injective and preserves order.
+//! A key is one column, so its bytes need no terminator. Integers are eight bytes, big-endian, with
+//! the sign bit of signed ones flipped. Text, binary keys and UUIDs are their own bytes. The
+//! encoding of one type is injective and preserves order.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use terrane_literal::{UuidBytes, format_uuid, json_integer, parse_uuid};
 
-/// Longest encoded key in bytes.
+/// Maximal length of an encoded key in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// Longest encoded key that an [`EncodedKey`] holds without an allocation, in bytes.
+/// Maximal length in bytes of an encoded key that an [`EncodedKey`] holds without an allocation.
 pub const KEY_BYTES_INLINE: usize = 64;
 
 const SIGN: u64 = 1 << 63;
@@ -48,7 +48,7 @@ impl fmt::Display for KeyType {
     }
 }
 
-/// A primary key. Keys of one type are ordered as their encoded bytes are.
+/// A primary key. Keys of one type are ordered like their encoded bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A signed integer.
@@ -67,13 +67,13 @@ pub enum Key {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The key is longer than a key may be.
+    /// The key is too long.
     #[error("a key has at most {KEY_BYTES_MAX} bytes, this one has {bytes}")]
     TooLong {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// The key is of another type than the dataset's keys.
+    /// The key's type differs from that of the dataset's keys.
     #[error("the keys are {wanted}, this one is {found}")]
     OtherType {
         /// Type of the dataset's keys.
@@ -81,7 +81,7 @@ pub enum KeyError {
         /// Type that was given.
         found: String,
     },
-    /// A text is not a key of the wanted type.
+    /// A text is not a key of the expected type.
     #[error("{text:?} is not a key of type {wanted}{}", advice(*wanted))]
     Text {
         /// The text.
@@ -89,7 +89,7 @@ pub enum KeyError {
         /// Type of the dataset's keys.
         wanted: KeyType,
     },
-    /// Encoded bytes are not a key of the wanted type.
+    /// Encoded bytes are not a key of the expected type.
     #[error("{bytes} bytes are not an encoded {wanted} key")]
     Damaged {
         /// Number of bytes.
@@ -99,7 +99,7 @@ pub enum KeyError {
     },
 }
 
-/// What to write for a key of this type, where its name does not tell.
+/// The format of keys of this type, if the type's name does not suggest it.
 fn advice(wanted: KeyType) -> &'static str {
     match wanted {
         KeyType::Uuid => "; write 32 hexadecimal digits, with or without hyphens",
@@ -134,8 +134,8 @@ impl Key {
         }
     }
 
-    /// Appends the memcomparable form to `out`; refuses a key that is too long and leaves
-    /// `out` as it was.
+    /// Appends the memcomparable form to `out`. Refuses a key that is too long; `out` is unchanged
+    /// then.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), KeyError> {
         match self {
             Self::Int(key) => out.extend_from_slice(&encode_int(*key)),
@@ -153,7 +153,7 @@ impl Key {
         Ok(())
     }
 
-    /// The memcomparable form in a buffer of its own.
+    /// The memcomparable form in a new buffer.
     pub fn to_encoded(&self) -> Result<EncodedKey, KeyError> {
         match self {
             Self::Int(key) => EncodedKey::new(&encode_int(*key)),
@@ -178,8 +178,8 @@ impl Key {
         }
     }
 
-    /// Reads a key from text as a command line gives it: decimal numbers, text as it is,
-    /// binary keys in padded base64, UUIDs in hexadecimal digits with or without hyphens.
+    /// Parses a key from text: decimal numbers, text unchanged, binary keys in padded base64, UUIDs
+    /// in hexadecimal digits with or without hyphens.
     pub fn parse(key_type: KeyType, text: &str) -> Result<Self, KeyError> {
         let refuse = || KeyError::Text { text: text.chars().take(KEY_BYTES_INLINE).collect(), wanted: key_type };
         let key = match key_type {
@@ -281,8 +281,8 @@ impl From<String> for Key {
     }
 }
 
-/// An encoded key: short ones are stored in place, longer ones on the heap.
-/// Equality, order and hash are those of the bytes.
+/// An encoded key. Short keys are stored in place, longer ones on the heap. Equality, order and
+/// hash are those of the bytes.
 #[derive(Clone)]
 pub struct EncodedKey(Storage);
 

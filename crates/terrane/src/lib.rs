@@ -1,8 +1,8 @@
 //! An embeddable, crash-consistent spatial database for fast-arriving geotagged data.
 //!
-//! A [`Store`] is a directory; in it are datasets of records. A record has a key, one geometry
-//! and typed attributes. It is durable and visible to every index when its insert returns, or
-//! absent; queries read from a [`Snapshot`] and never wait for writers,
+//! A [`Store`] is a directory of datasets. A dataset holds records, each with a key, one geometry
+//! and typed attributes. When an insert returns, the record is durable, and every index has it.
+//! After an error it is in none. Queries read from a [`Snapshot`] and never wait for writers,
 //! unless they ask for another [`Isolation`].
 //!
 //! ```
@@ -31,7 +31,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-// Tests share files with those in `tests`, which know the crate by its name.
+// Some unit tests share files with those in `tests`, which name the crate.
 #[cfg(test)]
 extern crate self as terrane;
 

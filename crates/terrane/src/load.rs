@@ -1,11 +1,11 @@
-//! Bulk load of an index from the records of the primary, also of records that take the place of others.
+//! Bulk load of an index from the primary's records, including records that replace others.
 
 use std::sync::Arc;
 
 use terrane_lsm::curve::Positions;
 use terrane_lsm::disk::ComponentMeta;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor};
-use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, MergePlan, SpatialIndex};
+use terrane_lsm::index::{BTreeIndex, Cancellation, DiskPart, Index, SpatialIndex};
 use terrane_lsm::partition::Workshop;
 use terrane_space::Rect;
 
@@ -20,11 +20,11 @@ use crate::{Error, Result};
 #[derive(Debug)]
 struct Runs {
     metas: Vec<ComponentMeta>,
-    /// Those that nobody else keeps.
+    /// Files of runs that only the loader uses.
     files: UnnamedFiles,
-    /// How many of them are kept by somebody else.
+    /// Number of runs that another owner keeps.
     kept: usize,
-    /// Whether they have anti-matter, which the component keeps for older ones.
+    /// Whether the runs have anti-matter, which the component keeps for older components.
     has_antimatter: bool,
 }
 
@@ -38,7 +38,7 @@ impl Runs {
         self.metas.push(run);
     }
 
-    /// Those that nobody keeps yet, for somebody who does from now on.
+    /// Hands over the runs that have no other owner. The caller keeps them from now on.
     fn give_away(&mut self) -> &[ComponentMeta] {
         let given = &self.metas[self.kept..];
         self.files.give_away(given);
@@ -47,18 +47,18 @@ impl Runs {
     }
 }
 
-/// Sorts the entries of a spatial index in runs and merges them into one component.
+/// Sorts the entries of a spatial index in runs and merges the runs into one component.
 ///
-/// Dropped unfinished, it removes the runs.
+/// If it is dropped unfinished, it removes the runs.
 #[derive(Debug)]
 pub(crate) struct SpatialLoader<'a> {
     workshop: &'a Workshop,
     index: &'a dyn SpatialIndex,
     points: bool,
-    /// Bytes of entries that are sorted in memory at a time.
+    /// Memory in bytes for sorting entries.
     budget: usize,
     sequence: (u64, u64),
-    /// Positions, with the number of the object there.
+    /// Positions, each with the number of its entry.
     order: Vec<(u64, u32)>,
     corners: Vec<f64>,
     keys: Vec<u8>,
@@ -68,7 +68,8 @@ pub(crate) struct SpatialLoader<'a> {
 }
 
 impl<'a> SpatialLoader<'a> {
-    /// A loader that sorts `budget` bytes of entries, of `points` or of other boxes, in memory at a time.
+    /// Creates a loader that sorts entries, of `points` or of other boxes, in `budget` bytes of
+    /// memory.
     pub fn new(
         workshop: &'a Workshop,
         index: &'a dyn SpatialIndex,
@@ -104,8 +105,8 @@ impl<'a> SpatialLoader<'a> {
         Ok(())
     }
 
-    /// Adds anti-matter of the entries that a record had, and those that it has now. All of them come to one run: when runs
-    /// are merged, anti-matter hides entries of its key in the runs behind its own.
+    /// Adds anti-matter for a record's old entries, then its new entries. All of them go to one
+    /// run: in a merge of runs, anti-matter hides the entries of its key in the runs after its own.
     pub fn exchange(&mut self, key: &[u8], old: Option<Rect>, new: Option<Rect>) -> Result<()> {
         if old == new {
             return Ok(());
@@ -123,7 +124,7 @@ impl<'a> SpatialLoader<'a> {
         Ok(())
     }
 
-    /// Spills what is in memory if these entries, with these bytes of keys, have no room beside it.
+    /// Spills the entries in memory if these entries and their key bytes do not fit beside them.
     fn make_room(&mut self, entries: usize, key_bytes: usize) -> Result<()> {
         let objects = self.ends.len() * (5 + 8 * self.corners_each()) + self.keys.len() + key_bytes;
         let used = (self.order.len() + entries) * size_of::<(u64, u32)>() + objects;
@@ -175,7 +176,7 @@ impl<'a> SpatialLoader<'a> {
     /// Completes the component.
     pub fn finish(mut self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         self.spill()?;
-        // The sort buffers make room for the merge.
+        // Frees the sort buffers, to make room for the merge.
         self.order = Vec::new();
         self.corners = Vec::new();
         self.keys = Vec::new();
@@ -186,13 +187,13 @@ impl<'a> SpatialLoader<'a> {
     }
 }
 
-/// Sorts the entries of an index that is keyed by bytes in runs and merges them into one component.
+/// Sorts the entries of an index keyed by bytes in runs, and merges the runs into one component.
 ///
-/// Dropped unfinished, it removes the runs.
+/// If it is dropped unfinished, it removes the runs.
 #[derive(Debug)]
 pub(crate) struct KeyedLoader<'a> {
     workshop: &'a Workshop,
-    /// Bytes of entries that are sorted in memory at a time.
+    /// Memory in bytes for sorting entries.
     budget: usize,
     sequence: (u64, u64),
     buffer: RunBuffer,
@@ -230,7 +231,7 @@ impl<'a> KeyedLoader<'a> {
     }
 }
 
-/// Makes the entries of an index from stored records, and of these its component.
+/// Builds the component of an index from stored records.
 #[derive(Debug)]
 pub(crate) struct IndexLoader<'a> {
     index: &'a DatasetIndex,
@@ -245,8 +246,8 @@ enum Loading<'a> {
 }
 
 impl<'a> IndexLoader<'a> {
-    /// A loader that sorts `budget` bytes of entries in memory at a time; `sequence` is the range of the numbers of
-    /// the changes that made the records.
+    /// Creates a loader that sorts entries in `budget` bytes of memory. `sequence` is the range of
+    /// sequence numbers of the records.
     pub fn new(
         workshop: &'a Workshop,
         index: &'a DatasetIndex,
@@ -262,31 +263,31 @@ impl<'a> IndexLoader<'a> {
         Self { index, history, entries }
     }
 
-    /// Begins with runs of an earlier load, which somebody else keeps.
+    /// Begins with the runs of an earlier load, which another owner keeps.
     pub fn go_on(&mut self, runs: Vec<ComponentMeta>) {
         let own = self.runs_mut();
         own.kept = runs.len();
         own.metas = runs;
     }
 
-    /// Whether there are runs that nobody keeps yet.
+    /// Whether there are runs without another owner.
     pub fn has_new_runs(&mut self) -> bool {
         let runs = self.runs_mut();
         runs.kept < runs.metas.len()
     }
 
-    /// Whether there are runs that somebody else keeps.
+    /// Whether there are runs that another owner keeps.
     pub fn has_kept_runs(&mut self) -> bool {
         self.runs_mut().kept > 0
     }
 
-    /// The runs that nobody keeps yet, for somebody who does from now on: the entries of all records that were added, but some of
-    /// the last one's.
+    /// Hands over the runs that have no other owner. They have the entries of all added records,
+    /// except possibly some of the last record.
     pub fn give_runs_away(&mut self) -> &[ComponentMeta] {
         self.runs_mut().give_away()
     }
 
-    /// Sorts what is in memory into a run.
+    /// Sorts the entries in memory into a run.
     pub fn spill(&mut self) -> Result<()> {
         match &mut self.entries {
             Loading::Boxes(loader) => loader.spill(),
@@ -311,8 +312,8 @@ impl<'a> IndexLoader<'a> {
         }
     }
 
-    /// Adds what changes when a stored record takes the place of an older one: anti-matter of the entries that go, and the
-    /// entries that come.
+    /// Adds the changes when a stored record replaces an older one: anti-matter for old entries,
+    /// and the new entries.
     pub fn exchange(&mut self, key: &[u8], old: &[u8], new: &[u8]) -> Result<()> {
         match &mut self.entries {
             Loading::Boxes(loader) => {
@@ -330,7 +331,7 @@ impl<'a> IndexLoader<'a> {
     /// Completes the component.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]; storage. Nothing is left of the component then.
+    /// [`Error::Cancelled`]; storage. Nothing remains of the component then.
     pub fn finish(self, cancellation: &Cancellation) -> Result<ComponentMeta> {
         match self.entries {
             Loading::Boxes(loader) => loader.finish(cancellation),
@@ -339,7 +340,7 @@ impl<'a> IndexLoader<'a> {
     }
 }
 
-/// Merges runs into one component; all others of the files are removed.
+/// Merges runs into one component, and removes all other files.
 fn merge_to_one(
     workshop: &Workshop,
     index: &dyn Index,
@@ -356,7 +357,7 @@ fn merge_to_one(
     merge(&runs)
 }
 
-/// Merges runs into one; where nothing is older, without anti-matter.
+/// Merges runs into one. If nothing is older, anti-matter is dropped.
 fn merge(
     workshop: &Workshop,
     index: &dyn Index,
@@ -366,12 +367,12 @@ fn merge(
 ) -> Result<ComponentMeta> {
     let open = |meta| index.open(workshop.file(meta)?);
     let parts = runs.iter().map(open).collect::<terrane_lsm::Result<Vec<Arc<dyn DiskPart>>>>()?;
-    let merged = index.merge(&parts, workshop.writer()?, &MergePlan::whole(is_oldest), cancellation)?;
-    merged.map(|merged| merged.meta).ok_or(Error::Cancelled)
+    let merged = index.merge(&parts, workshop.writer()?, is_oldest, cancellation)?;
+    merged.ok_or(Error::Cancelled)
 }
 
-/// Loads an index of the records in one primary component. Those that `before` has under the same keys go, and the component
-/// has their anti-matter; without it, there are none.
+/// Loads an index from the records in one primary component. If `before` has records with the same
+/// keys, the component has anti-matter for them.
 pub(crate) fn load_index(
     workshop: &Workshop,
     index: &DatasetIndex,
@@ -388,7 +389,7 @@ pub(crate) fn load_index(
     while let Some(entry) = cursor.entry() {
         visited += 1;
         if visited % RECORDS_STEP == 0 {
-            // So that no sealed memory is kept for long.
+            // So that no sealed memory is held for long.
             versions = before.map(Snapshot::versions_full);
         }
         let old = match (before, &versions) {

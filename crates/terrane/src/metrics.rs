@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::engine::{Engine, MaintenanceCounters};
 
-/// What a store has done since it was opened, and what it holds in memory.
+/// A store's activity since it was opened, and its current use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -12,17 +12,17 @@ pub struct Metrics {
     pub sequence: u64,
     /// Bytes of memory components of all datasets.
     pub memory_component_bytes: u64,
-    /// Bytes that memory components may take.
+    /// Maximal number of bytes of memory components.
     pub memory_component_bytes_max: u64,
     /// Bytes of pages in the cache.
     pub cache_bytes: u64,
-    /// Bytes that the page cache may take.
+    /// Maximal number of bytes of the page cache.
     pub cache_bytes_max: u64,
     /// Pages read from files.
     pub pages_read: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
-    /// Pages that the cache dropped to make room.
+    /// Pages evicted from the cache.
     pub pages_evicted: u64,
     /// Flushes and merges.
     pub maintenance: MaintenanceCounters,

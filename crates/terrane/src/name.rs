@@ -1,16 +1,16 @@
-//! Names of datasets and of what belongs to them.
+//! Names of datasets and their parts.
 
 use crate::{Error, Result};
 
-/// Refuses what is no name for a dataset.
+/// Refuses an invalid dataset name.
 ///
 /// # Errors
-/// [`Error::Usage`], which says what names are.
+/// [`Error::Usage`], with the rules for names.
 pub fn check_dataset_name(name: &str) -> Result<()> {
     check_name("a dataset", name)
 }
 
-/// Names are shown in messages and written on command lines: no control characters, no slash.
+/// Names appear in messages and on command lines, so they have no control characters and no slash.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     let fits = !name.is_empty()
         && name.len() <= 255
@@ -20,7 +20,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
         Ok(())
     } else {
         Err(Error::usage(format!(
-            "{name:?} is no name for {what}: 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
+            "{name:?} is not a valid name for {what}: use 1 to 255 bytes without control characters and slashes, not starting with a hyphen"
         )))
     }
 }

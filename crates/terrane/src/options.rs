@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use terrane_lsm::policy::MergePolicy;
 use crate::engine::DiskReserve;
 use crate::{Error, Result};
 
-/// What an acknowledged write survives; a property of the store, fixed when it is created.
+/// What an acknowledged write survives. The mode is a property of the store, fixed at its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Kill and power loss: a write-ahead log with group commit.
@@ -19,7 +19,7 @@ pub enum Durability {
     Process,
     /// Kill and power loss, without a log, on persistent memory. Not built yet: refused.
     Dax,
-    /// Only a clean close: after a crash the store is at its last installed manifest.
+    /// A clean close only. After a crash, the store is at its last installed manifest.
     None,
 }
 
@@ -34,7 +34,7 @@ impl Durability {
         }
     }
 
-    /// Refuses modes that this build does not have, as they are never approximated.
+    /// Refuses modes that this build does not have. A mode is never approximated.
     pub(crate) fn check_supported(self) -> Result<()> {
         match self {
             Self::Power | Self::None => Ok(()),
@@ -58,43 +58,45 @@ impl FromStr for Durability {
 
     fn from_str(text: &str) -> Result<Self> {
         [Self::Power, Self::Process, Self::Dax, Self::None].into_iter().find(|mode| mode.name() == text).ok_or_else(
-            || Error::usage(format!("{text:?} is no durability mode; there are power, process, dax and none")),
+            || Error::usage(format!("{text:?} is not a durability mode; choose power, process, dax or none")),
         )
     }
 }
 
 /// Smallest memory limit of a store.
 pub const MEMORY_LIMIT_MIN: usize = 8 << 20;
-/// Memory limit where none is given.
+/// The default memory limit.
 pub const MEMORY_LIMIT_DEFAULT: usize = 256 << 20;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Durability of a store that is created; of one that exists it must match, if given.
+    /// Durability of a new store. For an existing store it must match, if given.
     pub durability: Option<Durability>,
-    /// Bytes of memory for memory components, page cache, imports and queries together.
+    /// Memory in bytes for memory components, page cache, imports and queries together.
     pub memory_limit: usize,
-    /// Of these, bytes for memory components, at least 3 MiB: fewer flushes with more, and the page cache has what they do not
-    /// have of three quarters of the limit, also at least 3 MiB. Half of it if nothing is said.
+    /// Memory in bytes for memory components; the default is three eighths of the limit.
+    ///
+    /// More memory means fewer flushes. Memory components and page cache share three quarters of
+    /// the limit; each needs at least 3 MiB.
     pub component_memory: Option<usize>,
-    /// Whether a store that does not exist is created.
+    /// Whether a missing store is created.
     pub create: bool,
     /// When disk components are merged.
     pub merge_policy: MergePolicy,
     /// Sizes of the log's files.
     pub log: LogOptions,
-    /// Disk space that is kept back, so that deletes, flushes and merges go on when the disk is full.
+    /// Reserved disk space, with which deletes, drops, flushes and merges continue on a full disk.
     pub disk_reserve: DiskReserve,
-    /// Whether flushes and merges run in background threads. Without, they run in the calls
-    /// that make them necessary, one after the other, which tests of crashes rely on.
+    /// Whether flushes and merges run in background threads. Otherwise they run inside the calls
+    /// that need them, in sequence, so that crash tests are deterministic.
     pub background: bool,
-    /// Most threads that a flush, a query or other work on a dataset of several partitions may take, if not as many as the
-    /// machine has cores.
+    /// Maximal number of threads for one flush, query or other work on a dataset with several
+    /// partitions. The default is the number of cores.
     pub threads_max: Option<usize>,
-    /// Whether a store of which components cannot be opened is opened all the same, to check it or to
-    /// read what is sound: whatever needs a damaged index, or damaged records, fails
-    /// ([`Error::is_damage`]) until it is repaired. [`crate::Store::damage`] tells of it.
+    /// Whether a store with unreadable components is opened, to check it or to read its intact
+    /// parts. Operations on damaged indexes or records fail ([`Error::is_damage`]) until they are
+    /// repaired. [`crate::Store::damage`] lists the damage.
     pub lenient: bool,
 }
 
@@ -116,36 +118,40 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of the memory limit that an import or a query under way may take.
+    /// Memory in bytes for one import or query.
     pub fn working_memory(&self) -> usize {
         work_share(self.memory_limit)
     }
 
-    /// Bytes that a caller should keep to when it decodes what it imports: as much as memory components have, if nothing else
-    /// is said, since what is imported takes no place in them.
+    /// Memory in bytes that callers should use to decode imported data. By default it equals the
+    /// share of memory components, which imports do not use.
     pub fn decoding_memory(&self) -> usize {
         self.memory_limit / 8 * 3
     }
 
-    /// Most threads that work on the partitions of a dataset.
+    /// Maximal number of threads that work on the partitions of a dataset.
     pub(crate) fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         self.threads_max.unwrap_or_else(cores).max(1)
     }
 }
 
-/// What a dataset is from its creation on, besides its schema.
+/// Properties of a dataset, besides its schema, that are fixed at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetOptions {
-    /// Into how many partitions the records are divided by a hash of their keys, 1 to 64. Each partition has components and
-    /// indexes of its own, and flushes, merges and large queries work on several at a time. Nothing else tells how many
-    /// there are: what is written together, read together or found is the same. Every component is an open file, and each index
-    /// of each partition has up to about five under the usual merge policy, and one more while it is flushed: mind the
-    /// process's limit on open files.
+    /// Number of partitions, 1 to 64. A hash of the key assigns each record to a partition.
+    ///
+    /// Each partition has its own components and indexes, so flushes, merges and large queries work
+    /// on several partitions in parallel. The number of partitions has no other effect: writes and
+    /// answers are the same.
+    ///
+    /// Every component is an open file. Under the default merge policy, each index of each
+    /// partition has up to about five, and one more during a flush. Mind the process's limit on
+    /// open files.
     pub partitions: usize,
 }
 
-/// Most partitions of a dataset.
+/// Maximal number of partitions.
 pub(crate) const PARTITIONS_MAX: usize = 64;
 
 impl Default for DatasetOptions {
@@ -155,13 +161,13 @@ impl Default for DatasetOptions {
 }
 
 impl DatasetOptions {
-    /// Most partitions.
+    /// Maximal number of partitions.
     pub const PARTITIONS_MAX: usize = PARTITIONS_MAX;
 
-    /// Refuses what cannot be.
+    /// Refuses invalid options.
     ///
     /// # Errors
-    /// Other numbers of partitions than 1 to 64.
+    /// The number of partitions is not 1 to 64.
     pub fn validate(&self) -> Result<()> {
         match self.partitions {
             1..=PARTITIONS_MAX => Ok(()),
@@ -172,7 +178,7 @@ impl DatasetOptions {
     }
 }
 
-/// Least share of memory components, and of the page cache.
+/// Minimal share of memory components, and of the page cache.
 const SHARE_MIN: usize = MEMORY_LIMIT_MIN / 8 * 3;
 
 fn work_share(limit: usize) -> usize {
@@ -203,7 +209,7 @@ impl MemoryShares {
         let components = options.component_memory.unwrap_or(both / 2);
         if components < SHARE_MIN || components > both - SHARE_MIN {
             return Err(Error::usage(format!(
-                "{components} bytes for memory components do not fit a memory limit of {limit} bytes: of three quarters of \
+                "{components} bytes for memory components do not fit a memory limit of {limit} bytes: from three quarters of \
                  it, they and the page cache need at least {} MiB each",
                 SHARE_MIN >> 20
             )));

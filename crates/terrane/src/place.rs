@@ -9,12 +9,13 @@ use terrane_storage::{RealStorage, Storage};
 
 use crate::{Error, Result};
 
-/// Refuses the place of a store or a backup, as `what` says, where no directory is and none can be made.
+/// Refuses a place where no directory exists and none can be created. `what` names a store or a
+/// backup.
 ///
 /// # Errors
-/// A file; a link to what does not exist; a place below a file.
+/// A file; a link with a missing target; a place below a file.
 pub fn check_place(place: &Path, what: &str) -> Result<()> {
-    // What stands behind a slash at the end would be looked for below it.
+    // A link with a slash at its end would be resolved.
     let place = place.components().as_path();
     let refuse = |reason: &str| Err(Error::usage(format!("{} {reason}", place.display())));
     let leads_nowhere = |path: &&Path| path.is_symlink() && !path.exists();
@@ -23,17 +24,17 @@ pub fn check_place(place: &Path, what: &str) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => refuse("lies below a file; name another place"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match place.ancestors().find(leads_nowhere) {
             Some(link) => Err(Error::usage(format!(
-                "{} is a link to what does not exist; make the directory that it names, or name another place",
+                "{} is a link whose target does not exist; create this directory, or name another place",
                 link.display()
             ))),
             None => Ok(()),
         },
-        // Of anything else the storage tells when it is used.
+        // The storage reports any other obstacle when it is used.
         _ => Ok(()),
     }
 }
 
-/// The storage in the directory of a store or a backup, as `what` says; the directory need not be there.
+/// The storage in a directory, which may not exist yet. `what` names a store or a backup.
 pub(crate) fn storage_at(place: &Path, what: &str) -> Result<Arc<dyn Storage>> {
     check_place(place, what)?;
     Ok(Arc::new(RealStorage::new(place)))

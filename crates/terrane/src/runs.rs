@@ -1,4 +1,4 @@
-//! Sorted runs: component files on their way to one component, which no manifest names yet.
+//! Sorted runs: component files that no manifest names yet, to be merged into one component.
 
 mod buffer;
 
@@ -11,17 +11,17 @@ use terrane_storage::Storage;
 
 use crate::Result;
 
-/// Most runs that are merged at once. Each is an open file and a page in memory, and is looked at for
-/// every entry; more of them are merged in several passes.
+/// Maximal number of runs merged at once. Each is an open file and a page in memory, and is
+/// compared for every entry. More runs are merged in several passes.
 const FAN_IN: usize = 16;
 
-/// How many runs are merged at once: fewer where their longest pages do not fit into `budget` bytes.
+/// Number of runs merged at once. It is lower if their longest pages do not fit in `budget` bytes.
 fn fan_in(runs: &[ComponentMeta], budget: usize) -> usize {
     let longest = runs.iter().map(|run| run.page_len_max).max().unwrap_or(0);
     merged_at_once(std::iter::repeat_n(longest, FAN_IN), budget as u64)
 }
 
-/// Component files that no manifest names. They are removed with this, unless they are given away.
+/// Component files that no manifest names. Dropping this removes them, unless they are given away.
 #[derive(Debug)]
 pub(crate) struct UnnamedFiles {
     storage: Arc<dyn Storage>,
@@ -33,7 +33,7 @@ impl UnnamedFiles {
         Self { storage, ids: Vec::new() }
     }
 
-    /// Takes a file that is finished.
+    /// Adds a finished file.
     pub fn add(&mut self, meta: &ComponentMeta) {
         self.ids.push(meta.file_id);
     }
@@ -43,7 +43,7 @@ impl UnnamedFiles {
         self.ids.retain(|id| metas.clone().into_iter().all(|meta| meta.file_id != *id));
     }
 
-    /// Removes files that are not needed any more, but those that were given away.
+    /// Removes files that are no longer needed, except those given away.
     pub fn remove(&mut self, metas: &[ComponentMeta]) {
         let own: Vec<&ComponentMeta> = metas.iter().filter(|meta| self.ids.contains(&meta.file_id)).collect();
         self.give_away(own.iter().copied());
@@ -51,7 +51,7 @@ impl UnnamedFiles {
     }
 
     fn remove_file(&self, id: u64) {
-        // What cannot be removed is a stray, which the next open removes.
+        // A file that cannot be removed is a stray, and the next open removes it.
         let _ = self.storage.remove(&component_name(id));
     }
 }
@@ -62,7 +62,7 @@ impl Drop for UnnamedFiles {
     }
 }
 
-/// Has neighbouring runs merged until no more are left than can be merged at once with `budget` bytes.
+/// Merges neighbouring runs until the remaining ones can be merged at once with `budget` bytes.
 pub(crate) fn reduce(
     runs: &mut Vec<ComponentMeta>,
     files: &mut UnnamedFiles,

@@ -1,12 +1,12 @@
 //! Schemas of datasets: the key, the geometry, the attributes and their versions.
 //!
 //! S1  The names of key, geometry and attribute columns are distinct and not empty.
-//! S2  A later version appends attributes, widens int64 to float64, renames columns or drops attributes. An attribute
-//!     has a number in all versions that have it; no other attribute of the dataset gets that number, and in each
-//!     version the numbers ascend.
-//! S3  Versions are numbered from 1 without gaps; a stored record names its version.
+//! S2  A later version appends attributes, widens int64 to float64, renames columns or drops
+//!     attributes. An attribute has the same number in all versions that have it, and no other
+//!     attribute of the dataset gets it. In each version the numbers ascend.
+//! S3  Versions are numbered from 1 without gaps. A stored record names its version.
 //!
-//! Attributes may be null, keys may not; a null geometry is stored and not indexed.
+//! Attributes may be null, keys may not. A null geometry is stored and not indexed.
 
 mod arrow;
 mod history;
@@ -26,10 +26,10 @@ pub use history::{CHANGES_MAX, Layout, SchemaHistory};
 /// Number of the first version of a schema.
 pub const FIRST_VERSION: u32 = 1;
 
-/// Most attributes of a dataset.
+/// Maximal number of attributes of a dataset.
 pub const COLUMNS_MAX: usize = 2048;
 
-/// Longest name of a column in bytes.
+/// Maximal length of a column's name in bytes.
 pub const COLUMN_NAME_BYTES_MAX: usize = 255;
 
 /// Type of an attribute.
@@ -54,7 +54,7 @@ pub enum ColumnType {
     Date,
     /// Microseconds since 1970-01-01T00:00:00.
     Timestamp {
-        /// Whether the values are instants in UTC; otherwise they are local times of no stated zone.
+        /// Whether values are instants in UTC. Otherwise they are local times without a zone.
         utc: bool,
     },
 }
@@ -118,7 +118,7 @@ pub struct KeyColumn {
     /// Its type.
     #[serde(rename = "type")]
     pub key_type: KeyType,
-    /// Whether the store numbers the records itself where the data brings no key.
+    /// Whether the store numbers records without a key itself.
     pub generated: bool,
 }
 
@@ -151,15 +151,15 @@ impl GeometryColumn {
     }
 }
 
-/// One version of a dataset's schema. Upholds S1 when made by [`Schema::new`] or read from JSON.
+/// One version of a dataset's schema. [`Schema::new`] and reading from JSON uphold S1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedSchema")]
 pub struct Schema {
     /// The primary key.
     pub key: KeyColumn,
-    /// Where the geometry is.
+    /// The geometry column or columns.
     pub geometry: GeometryColumn,
-    /// What the coordinates mean.
+    /// The coordinate system.
     #[serde(serialize_with = "serialize_system")]
     pub system: CoordinateSystem,
     /// The attributes.
@@ -176,7 +176,7 @@ pub enum SchemaError {
     #[error("there are two columns named {0:?}; give one another name")]
     DuplicateName(String),
     /// A name is empty.
-    #[error("the name of column {position} is empty; give it one of at least one character")]
+    #[error("the name of column {position} is empty; use at least one character")]
     EmptyName {
         /// Position among key, geometry and attributes, from 1.
         position: usize,
@@ -195,12 +195,12 @@ pub enum SchemaError {
         /// Their number.
         columns: usize,
     },
-    /// A column is not there.
+    /// A column does not exist.
     #[error("there is no column {name:?}; the columns are {}", known.join(", "))]
     UnknownColumn {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names that exist.
+        /// The existing names.
         known: Vec<String>,
     },
     /// A type cannot be changed in place.
@@ -211,7 +211,7 @@ pub enum SchemaError {
         /// Its type.
         column_type: ColumnType,
     },
-    /// A column cannot get a name.
+    /// A new column name is taken.
     #[error("there is a column {0:?} already; choose another name")]
     TakenName(String),
     /// A column is not an attribute.
@@ -219,29 +219,31 @@ pub enum SchemaError {
     CannotDrop {
         /// The column.
         name: String,
-        /// What it is for.
+        /// Its role.
         role: &'static str,
     },
     /// The schema was changed too often.
-    #[error("the columns were changed {CHANGES_MAX} times, which is the most; export the records and import them anew")]
+    #[error(
+        "the columns were changed {CHANGES_MAX} times, and no more changes are possible; export the records and import them again"
+    )]
     TooManyChanges,
-    /// An Arrow type has no counterpart here.
+    /// An Arrow type has no equivalent attribute type.
     #[error("column {name:?} has the type {found}, which {role} cannot have; cast it or leave it out")]
     UnsupportedType {
         /// The column.
         name: String,
         /// The Arrow type.
         found: String,
-        /// What the column is for.
+        /// The column's role.
         role: &'static str,
     },
-    /// A stored schema does not fit its program.
+    /// A stored schema is invalid.
     #[error("the stored schema is not consistent: {0}")]
     Inconsistent(String),
 }
 
 impl Schema {
-    /// Whether the dataset holds nothing but points.
+    /// Whether the dataset has points only.
     pub(crate) fn holds_points(&self) -> bool {
         matches!(self.geometry, GeometryColumn::Point { .. })
     }
@@ -294,13 +296,13 @@ impl Schema {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The error that names the columns there are.
+    /// The error for an unknown column. It names the existing columns.
     pub fn unknown_column(&self, name: &str) -> SchemaError {
         SchemaError::UnknownColumn { name: name.to_owned(), known: self.column_names().map(str::to_owned).collect() }
     }
 }
 
-/// A schema as it is stored, before its names are checked.
+/// A stored schema before its names are checked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UncheckedSchema {

@@ -1,4 +1,4 @@
-//! What a dataset held at one moment.
+//! A dataset's state at one moment.
 
 use std::ops::{Bound, ControlFlow, Deref, Range};
 use std::sync::Arc;
@@ -13,35 +13,38 @@ use crate::schema::SchemaHistory;
 use crate::secondary::{DatasetIndex, Indexes, PRIMARY, SPATIAL};
 use crate::{Error, Result};
 
-/// A dataset as it was at one moment, for any number of queries; later writes, flushes and
-/// merges do not change what it sees. While it lives, files that it reads are kept.
+/// A dataset at one moment, for any number of queries. Later writes, flushes and merges do not
+/// change it. While it lives, the files that it reads are kept.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     handle: Arc<DatasetHandle>,
     pinned: Arc<PinnedVersions>,
-    /// Those of which this sees the records: all, but where the work on them is divided.
+    /// The partitions whose records are visible: all of them, unless threads divide the work.
     scope: Range<usize>,
-    /// How many divide the working memory of a query.
+    /// Number of threads that share a query's working memory.
     sharers: usize,
     pub(crate) history: Arc<SchemaHistory>,
-    /// Those that there are; what is built yet, and what was there with the snapshot, says the version.
+    /// The dataset's indexes. The version shows which of them were complete when the snapshot was
+    /// taken.
     pub(crate) indexes: Arc<Indexes>,
-    /// Dropped last, as it may be what keeps others out: files that were merged away go with the versions.
+    /// Dropped last, because it may hold the store's lock: files of merged components are removed
+    /// with the versions.
     pub(crate) engine: Arc<Engine>,
 }
 
-/// Gets the key and the stored form of a record, and tells whether to go on.
+/// Receives the key and the stored form of a record. Returns whether to continue.
 pub(crate) type RecordVisitor<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// Records that are read between two looks at a version, so that sealed memory is not kept for long.
+/// Number of records read before the version is loaded again, so that sealed memory is not held for
+/// long.
 pub(crate) const RECORDS_STEP: usize = 8192;
 
-/// How far a scan of all records, or of an index, has come.
+/// Progress of a scan of all records, or of an index.
 #[derive(Debug)]
 pub(crate) struct ScanPosition {
-    /// Where the rest begins: behind the last key that was visited, or at the first that is wanted.
+    /// Start of the remaining part: after the last visited key, or at the first wanted one.
     from: Bound<Vec<u8>>,
-    /// Whether there are no more.
+    /// Whether the scan has ended.
     pub ended: bool,
 }
 
@@ -52,24 +55,24 @@ impl Default for ScanPosition {
 }
 
 impl ScanPosition {
-    /// Before the first key that is not less.
+    /// Starts at the first key that is not less.
     pub fn at(key: &[u8]) -> Self {
         Self { from: Bound::Included(key.to_vec()), ended: false }
     }
 }
 
-/// A key as a visitor gets it, without a copy.
+/// A key without a copy, for visitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyRef<'a> {
-    /// Of an int64 key.
+    /// An int64 key.
     Int(i64),
-    /// Of a uint64 key.
+    /// A uint64 key.
     UInt(u64),
-    /// Of a utf8 key.
+    /// A utf8 key.
     Utf8(&'a str),
-    /// Of a binary key.
+    /// A binary key.
     Binary(&'a [u8]),
-    /// Of a uuid key: its 16 bytes.
+    /// A uuid key: its 16 bytes.
     Uuid(&'a [u8; 16]),
 }
 
@@ -81,7 +84,7 @@ impl<'a> KeyRef<'a> {
         Self::read(key_type, encoded).ok_or_else(damaged)
     }
 
-    /// As [`Self::decode`]; none where the bytes are no key of the type.
+    /// Like [`Self::decode`]; `None` if the bytes are not a key of the type.
     #[inline]
     pub(crate) fn read(key_type: KeyType, encoded: &'a [u8]) -> Option<Self> {
         let number = || encoded.try_into().ok().map(u64::from_be_bytes);
@@ -95,14 +98,14 @@ impl<'a> KeyRef<'a> {
     }
 }
 
-/// The components of the partitions that a snapshot sees.
+/// The visible partitions of a dataset, with their components.
 #[derive(Debug)]
-pub(crate) struct Seen<G> {
+pub(crate) struct Visible<G> {
     versions: G,
     scope: Range<usize>,
 }
 
-impl Deref for Seen<arc_swap::Guard<Arc<Versions>>> {
+impl Deref for Visible<arc_swap::Guard<Arc<Versions>>> {
     type Target = [Arc<Version>];
 
     fn deref(&self) -> &[Arc<Version>] {
@@ -110,7 +113,7 @@ impl Deref for Seen<arc_swap::Guard<Arc<Versions>>> {
     }
 }
 
-impl Deref for Seen<Arc<Versions>> {
+impl Deref for Visible<Arc<Versions>> {
     type Target = [Arc<Version>];
 
     fn deref(&self) -> &[Arc<Version>] {
@@ -120,57 +123,57 @@ impl Deref for Seen<Arc<Versions>> {
 
 impl Snapshot {
     pub(crate) fn new(engine: Arc<Engine>, handle: &Arc<DatasetHandle>) -> Self {
-        // Before the version, which then has a place for each of them.
+        // Before the version, which then has a slot for each of them.
         let indexes = handle.indexes.load_full();
         let pinned = handle.partitions.pin(|| engine.visibility.visible());
-        // A schema is older than the records written under it, so it is read after them.
+        // A schema is installed before the records written under it, so it must be read after them.
         let history = handle.history.load_full();
         let scope = 0..handle.partitions.count();
         Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, engine }
     }
 
-    /// The same of some of the partitions.
+    /// The same state, for some of the partitions.
     pub(crate) fn of_partitions(&self, scope: Range<usize>) -> Self {
         Self { scope, ..self.clone() }
     }
 
-    /// The same for one of several who answer a query together.
+    /// The same state, for one of several threads that answer a query together.
     pub(crate) fn with_sharers(self, sharers: usize) -> Self {
         Self { sharers, ..self }
     }
 
-    /// Bytes of memory that a query may take for sorting and collecting.
+    /// Memory in bytes for sorting and collecting in one query.
     pub(crate) fn work_bytes(&self) -> usize {
         self.engine.shares.work / self.sharers
     }
 
-    /// Pages that were read from files since the store was opened, by whomever.
+    /// Number of pages read from files since the store was opened, by any caller.
     pub(crate) fn pages_read(&self) -> u64 {
         self.engine.cache.counters().pages_read
     }
 
-    /// The partitions of which this sees the records.
+    /// The visible partitions.
     pub(crate) fn scope(&self) -> Range<usize> {
         self.scope.clone()
     }
 
-    /// The components to read. A long reader asks anew from batch to batch.
-    pub(crate) fn versions(&self) -> Seen<arc_swap::Guard<Arc<Versions>>> {
-        Seen { versions: self.pinned.versions(), scope: self.scope.clone() }
+    /// The components to read. A long reader calls this again for every batch.
+    pub(crate) fn versions(&self) -> Visible<arc_swap::Guard<Arc<Versions>>> {
+        Visible { versions: self.pinned.versions(), scope: self.scope.clone() }
     }
 
-    /// The components to read, held on their own.
-    pub(crate) fn versions_full(&self) -> Seen<Arc<Versions>> {
-        Seen { versions: self.pinned.versions_full(), scope: self.scope.clone() }
+    /// The components to read, as an owned reference.
+    pub(crate) fn versions_full(&self) -> Visible<Arc<Versions>> {
+        Visible { versions: self.pinned.versions_full(), scope: self.scope.clone() }
     }
 
-    /// The components of the partition of an encoded key, among those that this sees.
+    /// The components of an encoded key's partition, if it is visible.
     pub(crate) fn version_of<'v>(&self, versions: &'v [Arc<Version>], key: &[u8]) -> Option<&'v Version> {
         let place = self.partition_of(key).checked_sub(self.scope.start)?;
         versions.get(place).map(|version| &**version)
     }
 
-    /// The stored record of an encoded key, in some of the components that this sees.
+    /// The stored record of an encoded key, if it is visible.
     pub(crate) fn stored<'v>(&self, versions: &'v [Arc<Version>], key: &[u8]) -> Result<Option<PrimaryValue<'v>>> {
         match self.version_of(versions, key) {
             Some(version) => Ok(search::get(version, PRIMARY as usize, key, self.sequence())?),
@@ -183,9 +186,9 @@ impl Snapshot {
         self.handle.partition_of(key)
     }
 
-    /// Moves on to what is visible now; false if that is what this shows already.
+    /// Advances to the current visible state. Returns false if the snapshot already shows it.
     pub(crate) fn renew(&mut self) -> bool {
-        // Schema and indexes change without a commit, too.
+        // Schema and indexes may change without a commit.
         let has_all = Arc::ptr_eq(&self.history, &self.handle.history.load())
             && Arc::ptr_eq(&self.indexes, &self.handle.indexes.load());
         if has_all && self.engine.visibility.visible() == self.sequence() {
@@ -196,18 +199,18 @@ impl Snapshot {
         true
     }
 
-    /// Hash under which writers lock the record of an encoded key.
+    /// The hash that writers lock for an encoded key.
     pub(crate) fn lock_hash(&self, key: &[u8]) -> u64 {
         self.handle.lock_hash(key)
     }
 
-    /// Two datasets at one moment: what was committed together is in both or in neither.
+    /// Two datasets at one moment. A commit is in both snapshots or in neither.
     pub(crate) fn pair(engine: &Arc<Engine>, first: &Arc<DatasetHandle>, second: &Arc<DatasetHandle>) -> (Self, Self) {
         if Arc::ptr_eq(first, second) {
             let snapshot = Self::new(engine.clone(), first);
             return (snapshot.clone(), snapshot);
         }
-        // As for one: indexes before the versions, schemas behind them.
+        // As for one dataset: indexes before the versions, schemas after them.
         let (first_indexes, second_indexes) = (first.indexes.load_full(), second.indexes.load_full());
         let (first_pinned, second_pinned) =
             Partitions::pin_pair(&first.partitions, &second.partitions, || engine.visibility.visible());
@@ -224,16 +227,16 @@ impl Snapshot {
         &self.handle.name
     }
 
-    /// Whether both are of one dataset.
+    /// Whether both belong to the same dataset.
     pub(crate) fn is_of_dataset_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle)
     }
 
-    /// The components, to search the spatial index in that every dataset has.
+    /// The components, to search the spatial index that every dataset has.
     ///
     /// # Errors
-    /// As [`Self::damaged_index`].
-    pub(crate) fn spatial_versions(&self) -> Result<Seen<arc_swap::Guard<Arc<Versions>>>> {
+    /// Those of [`Self::damaged_index`].
+    pub(crate) fn spatial_versions(&self) -> Result<Visible<arc_swap::Guard<Arc<Versions>>>> {
         let versions = self.versions();
         if versions.iter().any(|version| version.indexes[SPATIAL as usize].damage().is_some()) {
             return Err(self.damaged_index(SPATIAL as usize));
@@ -241,36 +244,36 @@ impl Snapshot {
         Ok(versions)
     }
 
-    /// [`Error::DamagedIndex`]: some of the components of an index could not be opened, so their rows would be missing
-    /// from every answer.
+    /// [`Error::DamagedIndex`]: some components of an index could not be opened, so rows would be
+    /// missing from every answer.
     pub(crate) fn damaged_index(&self, place: usize) -> Error {
         self.handle.damaged_index(place)
     }
 
-    /// The index of a name, with its place.
+    /// The index with a name, and its slot.
     ///
     /// # Errors
-    /// A name that no index has, with those that there are.
+    /// No index has the name. The error lists the existing ones.
     pub(crate) fn find_index(&self, name: &str) -> Result<(usize, &Arc<DatasetIndex>)> {
         self.indexes.find(name).ok_or_else(|| self.indexes.unknown(&self.handle.name, name))
     }
 
-    /// Says which record is damaged, if that is what an error is about.
+    /// Adds the record's key to an error about a damaged record.
     #[cold]
     pub(crate) fn name_record(&self, error: Error, key: &[u8]) -> Error {
         self.handle.name_record(&self.history, error, key)
     }
 
-    /// Calls `visit` with the key and the stored form of every record, in each partition in the order of keys. Keeps no
-    /// sealed memory for long.
+    /// Calls `visit` with the key and the stored form of every record, in key order within each
+    /// partition. Never holds sealed memory for long.
     pub(crate) fn visit_records(&self, visit: &mut RecordVisitor<'_>) -> Result<()> {
         self.visit_btree(PRIMARY as usize, &mut |key, stored| {
             visit(key, stored).map_err(|error| self.name_record(error, key))
         })
     }
 
-    /// Calls `visit` with the key and the value of every entry of the B-trees at a place, in each partition in the order
-    /// of keys. Keeps no sealed memory for long.
+    /// Calls `visit` with the key and the value of every entry of the B-tree in a slot, in key
+    /// order within each partition. Never holds sealed memory for long.
     pub(crate) fn visit_btree(&self, place: usize, visit: &mut RecordVisitor<'_>) -> Result<()> {
         for partition in self.scope() {
             let mut position = ScanPosition::default();
@@ -282,8 +285,9 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Calls `visit` with the key and the value of every entry of a partition's B-tree at a place, in the order of keys,
-    /// from a position on, which is moved behind the last entry visited. Keeps no sealed memory for long.
+    /// Calls `visit` with the key and the value of every entry of a partition's B-tree in a slot,
+    /// in key order, from a position on. The position moves behind the last visited entry. Never
+    /// holds sealed memory for long.
     pub(crate) fn visit_btree_from(
         &self,
         partition: usize,
@@ -295,8 +299,8 @@ impl Snapshot {
         Ok(())
     }
 
-    /// As [`Self::visit_btree_from`], of so many entries at most as are read from one version, and tells whether the
-    /// visitor goes on.
+    /// Like [`Self::visit_btree_from`], for the entries that are read from one version, at most
+    /// [`RECORDS_STEP`]. Returns whether the visitor continues.
     pub(crate) fn visit_btree_step(
         &self,
         partition: usize,
@@ -327,7 +331,7 @@ impl Snapshot {
         Ok(if broken { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
-    /// Changes up to this number of the store's commits are seen.
+    /// The snapshot has all commits up to this sequence number.
     pub fn sequence(&self) -> u64 {
         self.pinned.sequence()
     }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use terrane_lsm::disk::ComponentFile;
 use terrane_storage::Storage;
 
 use crate::Result;
@@ -17,7 +16,7 @@ use crate::options::{DatasetOptions, Durability, Options};
 use crate::place::storage_at;
 use crate::schema::Schema;
 
-/// An open store. Dropping it closes it; [`Store::close`] also reports what fails then.
+/// An open store. Dropping it closes it. [`Store::close`] also reports errors of closing.
 #[derive(Debug)]
 pub struct Store {
     engine: Arc<Engine>,
@@ -25,36 +24,36 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in a directory for reading and writing, or creates it there.
+    /// Opens or creates the store in a directory, for reading and writing.
     ///
     /// # Errors
-    /// [`crate::Error::Locked`] while another process writes; damage; a mode that the store
-    /// does not have; a directory that holds something else; storage.
+    /// [`crate::Error::Locked`] while another process writes; damage; another durability mode than
+    /// the store's; a directory that holds something else; storage.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_on(storage_at(directory.as_ref(), "a store")?, options)
     }
 
-    /// Opens the store in a directory for reading, as it is at this moment, while another
-    /// process may go on writing.
+    /// Opens the store in a directory for reading, in its current state. Another process may
+    /// continue to write.
     ///
     /// # Errors
-    /// No store there; damage; storage.
+    /// The directory has no store; damage; storage.
     pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_read_only_on(storage_at(directory.as_ref(), "a store")?, options)
     }
 
-    /// As [`Self::open`], on any storage.
+    /// Like [`Self::open`], on any storage.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Those of [`Self::open`].
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         Ok(Self { engine: Engine::open(storage, options)?, closed: false })
     }
 
-    /// As [`Self::open_read_only`], on any storage.
+    /// Like [`Self::open_read_only`], on any storage.
     ///
     /// # Errors
-    /// As [`Self::open_read_only`].
+    /// Those of [`Self::open_read_only`].
     pub fn open_read_only_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         Ok(Self { engine: Engine::open_read_only(storage, options)?, closed: false })
     }
@@ -64,76 +63,80 @@ impl Store {
         self.engine.datasets.load().keys().cloned().collect()
     }
 
-    /// A dataset.
+    /// Opens a dataset.
     ///
     /// # Errors
-    /// [`crate::Error::UnknownDataset`] with the names that exist.
+    /// [`crate::Error::UnknownDataset`], with the existing names.
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.dataset(name)? })
     }
 
-    /// Creates an empty dataset; it is durable on return.
+    /// Creates an empty dataset, which is durable on return.
     ///
     /// # Errors
-    /// A name that is taken or not possible; an inconsistent schema; storage.
+    /// The name is taken or invalid; an inconsistent schema; storage.
     pub fn create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
         self.create_dataset_with(name, schema, &DatasetOptions::default())
     }
 
-    /// As [`Self::create_dataset`], of several partitions.
+    /// Like [`Self::create_dataset`], with options.
     ///
     /// # Errors
-    /// As [`Self::create_dataset`]; a number of partitions that cannot be.
+    /// Those of [`Self::create_dataset`]; an invalid number of partitions.
     pub fn create_dataset_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Dataset> {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.create_dataset(name, schema, options)? })
     }
 
-    /// The dataset of a name, which is created with a schema if there is none. One that exists keeps its own schema.
+    /// Opens a dataset, or creates it with a schema. An existing dataset keeps its own schema.
     ///
     /// # Errors
-    /// As [`Self::create_dataset`], except for a name that is taken.
+    /// Those of [`Self::create_dataset`], except for a taken name.
     pub fn open_or_create_dataset(&self, name: &str, schema: Schema) -> Result<Dataset> {
         self.dataset(name).or_else(|_| {
-            // Another thread may have been faster.
+            // Another thread may have created it meanwhile.
             self.create_dataset(name, schema).or_else(|error| self.dataset(name).map_err(|_| error))
         })
     }
 
-    /// Drops a dataset with its records and indexes, in one step; a crash leaves all of it or nothing. Its name is free on
-    /// return. Snapshots of it can be read as long as they live; writes through [`Dataset`] handles, feeds and index builds
-    /// fail from then on with [`crate::Error::Dropped`].
+    /// Drops a dataset with its records and indexes in one step. A crash leaves all of it or
+    /// nothing.
+    ///
+    /// On return the name is free. Existing snapshots of the dataset can still be read. Writes
+    /// through [`Dataset`] handles, feeds and index builds fail with [`crate::Error::Dropped`].
     ///
     /// # Errors
-    /// [`crate::Error::UnknownDataset`] with the names that exist; a store open for reading; storage.
+    /// [`crate::Error::UnknownDataset`], with the existing names; a store open for reading;
+    /// storage.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         self.engine.drop_dataset(name)
     }
 
-    /// Starts an import into a dataset, which is created with the records if it does not exist;
-    /// of one that exists, its own schema counts.
+    /// Starts an import into a dataset. A missing dataset is created together with the records. An
+    /// existing dataset keeps its schema.
     ///
     /// # Errors
-    /// A name that is not possible; an inconsistent schema; a store open for reading.
+    /// An invalid name; an inconsistent schema; a store open for reading.
     pub fn importer(&self, name: &str, schema: Schema) -> Result<Importer> {
         self.importer_with(name, schema, &DatasetOptions::default())
     }
 
-    /// As [`Self::importer`], with options for a dataset that does not exist; of one that exists, its own count.
+    /// Like [`Self::importer`], with options for a new dataset. An existing dataset keeps its
+    /// options.
     ///
     /// # Errors
-    /// As [`Self::importer`]; a number of partitions that cannot be.
+    /// Those of [`Self::importer`]; an invalid number of partitions.
     pub fn importer_with(&self, name: &str, schema: Schema, options: &DatasetOptions) -> Result<Importer> {
         self.importer_in(ImportMode::default(), name, schema, options)
     }
 
-    /// As [`Self::importer_with`], in a mode: what becomes of a dataset that exists. Of one that is to be replaced, the
-    /// options that it has count, and not its schema.
+    /// Like [`Self::importer_with`], in a mode that determines what happens to an existing dataset.
+    /// A replaced dataset keeps its options, but not its schema.
     ///
     /// # Errors
-    /// As [`Self::importer_with`], and:
-    /// - [`crate::Error::UnknownDataset`]: the mode is `Append`, and there is no such dataset.
-    /// - [`crate::Error::Usage`]: the mode is `Create`, and the dataset exists; an upsert has no keys; the schema of a
-    ///   replacement lacks a column of an index.
+    /// Those of [`Self::importer_with`], and:
+    /// - [`crate::Error::UnknownDataset`]: the mode is `Append`, and the dataset does not exist.
+    /// - [`crate::Error::Usage`]: the mode is `Create`, and the dataset exists; an upsert has no
+    ///   keys; the schema of a replacement lacks a column of an index.
     pub fn importer_in(
         &self,
         mode: ImportMode,
@@ -144,11 +147,10 @@ impl Store {
         Importer::new(self.engine.clone(), name, schema, options, mode)
     }
 
-    /// Refuses a mode of import that the dataset does not allow, because it exists or because it does not. No schema is
-    /// needed yet.
+    /// Refuses an import mode that conflicts with the existence of the dataset. Needs no schema.
     ///
     /// # Errors
-    /// As [`Self::importer_in`].
+    /// Those of [`Self::importer_in`].
     pub fn check_import(&self, mode: ImportMode, name: &str) -> Result<()> {
         mode.check(&self.engine, name)
     }
@@ -174,17 +176,7 @@ impl Store {
         (self.engine.storage.clone(), &self.engine.options)
     }
 
-    /// The files of all components as they are. Merges by front parts give up nothing of them while they are kept.
-    pub(crate) fn component_files(&self) -> Vec<Arc<ComponentFile>> {
-        self.engine.component_files()
-    }
-
-    /// Gives up what was kept of components by somebody who is gone by now.
-    pub(crate) fn give_up_kept(&self) {
-        self.engine.give_up_kept();
-    }
-
-    /// How the store makes writes durable.
+    /// The store's durability mode.
     pub fn durability(&self) -> Durability {
         self.engine.durability
     }
@@ -197,34 +189,34 @@ impl Store {
         StoreInfo::of(&self.engine)
     }
 
-    /// Counters since the store was opened, and what it holds in memory now.
+    /// Counters since the store was opened, and its current use of memory.
     pub fn metrics(&self) -> Metrics {
         Metrics::of(&self.engine)
     }
 
-    /// What flushes and merges did since the store was opened.
+    /// Counters of flushes and merges since the store was opened.
     pub fn maintenance(&self) -> MaintenanceCounters {
         self.engine.maintenance.counters()
     }
 
-    /// What could not be opened ([`Options::lenient`]): the indexes, and why.
+    /// The indexes that could not be opened ([`Options::lenient`]), with reasons.
     pub fn damage(&self) -> Vec<Finding> {
         check::unopened(&self.engine)
     }
 
-    /// Verifies every page, every invariant, and that every index agrees with the primary.
-    /// With `repair`, secondary indexes that do not are rebuilt from an intact primary.
+    /// Verifies every page and every invariant, and that every index agrees with the primary. With
+    /// `repair`, faulty secondary indexes are rebuilt from an intact primary.
     ///
     /// # Errors
-    /// Storage. Damage is not an error but in the report.
+    /// Storage. Damage is not an error; the report lists it.
     pub fn check(&self, repair: bool) -> Result<CheckReport> {
         CheckReport::of(&self.engine, repair)
     }
 
-    /// Merges the components that every index of every dataset has at this moment into one.
+    /// Merges the current components of every index of every dataset into one.
     ///
     /// # Errors
-    /// Storage; damage found on the way.
+    /// Storage; damage in a component.
     pub fn compact(&self) -> Result<()> {
         for dataset in self.engine.datasets.load().values() {
             self.engine.compact(dataset)?;
@@ -232,7 +224,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether what is written is nowhere but in memory until it is flushed.
+    /// Whether records are in memory only until they are flushed.
     pub(crate) fn has_memory_alone(&self) -> bool {
         self.engine.writable && self.engine.log.is_none()
     }
@@ -240,10 +232,12 @@ impl Store {
     /// Writes all memory components to disk.
     ///
     /// # Errors
-    /// Storage: what was not written stays in memory, and the call can be repeated. Also, once,
-    /// [`crate::Error::Unmerged`] if a merge failed that followed on a flush, this or an earlier one,
-    /// [`crate::Error::Unreclaimed`] if the log could not give up what a flush freed, or [`crate::Error::Unbuilt`] if an index whose
-    /// creation was interrupted could not be completed; everything is on disk then.
+    /// Storage. Unwritten components stay in memory, and the call can be repeated.
+    ///
+    /// After the following errors, everything is on disk. Each is reported once:
+    /// - [`crate::Error::Unmerged`]: a merge after this or an earlier flush failed.
+    /// - [`crate::Error::Unreclaimed`]: obsolete log files could not be removed.
+    /// - [`crate::Error::Unbuilt`]: an interrupted index creation could not be completed.
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.flush_all()?;
@@ -251,31 +245,34 @@ impl Store {
         self.engine.tell_failed_aftermath()
     }
 
-    /// Ends a store that is to be taken away again, and names its own files and directories, in an order in
-    /// which they can be removed while it is locked, which is until it is dropped. What others have put
-    /// there is not named.
+    /// Prepares the removal of the store. Returns the names of its own files and directories, in an
+    /// order in which they can be removed. The store stays locked until it is dropped. Files of
+    /// others are not named.
     ///
     /// # Errors
     /// Storage.
     #[doc(hidden)]
     pub fn give_up(&self) -> Result<Vec<String>> {
-        // What cannot be written any more is not wanted either.
+        // Unwritten changes are not wanted any more.
         let _ = self.engine.close();
         own_names(&*self.engine.storage)
     }
 
-    /// Takes no more writes, waits for those that have begun, ends the background work, makes
-    /// everything durable, and closes the store. Datasets and snapshots that are still around can
-    /// be read, but not written any more; until the last of them is dropped the store counts as
-    /// open, and opening it again for writing is refused.
+    /// Closes the store: refuses new writes, waits for running ones, stops background work, and
+    /// makes everything durable.
+    ///
+    /// Remaining datasets and snapshots can still be read. Until the last of them is dropped, the
+    /// store counts as open, and cannot be opened for writing again.
     ///
     /// # Errors
-    /// A failed sync. [`crate::Error::Unmerged`] if a merge in the background failed and nothing told yet, or
-    /// so [`crate::Error::Unreclaimed`]: everything is durable and the store closed then, as without an error.
-    /// Without a log ([`Durability::None`]), a failed flush, such as for want of space: what was not
-    /// flushed is then in memory only. [`Dataset::flush`] can be repeated as long as a dataset is
-    /// held; with the last of them it is lost, as in a crash. Who wants to be able to try again
-    /// calls [`Self::flush`] first.
+    /// - A failed sync.
+    /// - [`crate::Error::Unmerged`] for an unreported failure of a background merge, or
+    ///   [`crate::Error::Unreclaimed`]. The store is closed and everything durable, as without an
+    ///   error.
+    /// - Without a log ([`Durability::None`]), a failed flush, for example for lack of space. The
+    ///   unflushed records are in memory only. [`Dataset::flush`] can be repeated while a dataset
+    ///   is held; without one, they are lost, as in a crash. To be able to retry, call
+    ///   [`Self::flush`] first.
     pub fn close(mut self) -> Result<()> {
         self.closed = true;
         self.engine.close()
@@ -285,8 +282,8 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if !self.closed {
-            // Who wants to know whether this works calls `close`. With a log, what was
-            // acknowledged is durable either way.
+            // Call `close` to get this error. With a log, acknowledged writes are durable in any
+            // case.
             let _ = self.engine.close();
         }
     }

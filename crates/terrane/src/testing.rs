@@ -1,4 +1,4 @@
-//! Small stores for tests that look behind the public interface.
+//! Small stores for tests that need more than the public interface.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::secondary::{PRIMARY, SPATIAL};
 use crate::{Dataset, Key, MEMORY_LIMIT_MIN, MergePolicy, Options, Record, Store};
 
-/// A dataset of points without attributes in a store with the smallest memory limit, of which every
-/// flush stays a component of its own.
+/// A dataset of points without attributes, in a store with the smallest memory limit. Every flush
+/// stays a separate component.
 pub(crate) fn points(system: CoordinateSystem, key_type: KeyType) -> (Store, Dataset) {
     points_within(MEMORY_LIMIT_MIN, system, key_type)
 }
 
-/// As [`points`], with another memory limit.
+/// Like [`points`], with another memory limit.
 pub(crate) fn points_within(memory_limit: usize, system: CoordinateSystem, key_type: KeyType) -> (Store, Dataset) {
     points_on(Arc::new(MemoryStorage::new()), Options { memory_limit, ..unmerged() }, system, key_type)
 }
@@ -34,7 +34,7 @@ pub(crate) fn unmerged() -> Options {
     }
 }
 
-/// As [`points`], in a place that is given, with options.
+/// Like [`points`], on a given storage and with options.
 pub(crate) fn points_on(
     storage: Arc<dyn Storage>,
     options: Options,
@@ -48,7 +48,7 @@ pub(crate) fn points_on(
     (store, dataset)
 }
 
-/// Puts records in few commits.
+/// Stores records in few commits.
 pub(crate) fn put(dataset: &Dataset, records: impl IntoIterator<Item = (Key, f64, f64)>) {
     change(dataset, records.into_iter().map(|(key, x, y)| (key, Some((x, y)))));
 }
@@ -72,7 +72,7 @@ fn change(dataset: &Dataset, changes: impl Iterator<Item = (Key, Option<(f64, f6
     batch.commit().unwrap();
 }
 
-/// Has the spatial index of a dataset hold these entries and nothing else.
+/// Replaces the contents of a dataset's spatial index by these entries.
 pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item = (Key, Rect)>) {
     let (engine, schema) = (&dataset.engine, dataset.schema());
     let sequence = (0, engine.visibility.visible());
@@ -87,12 +87,13 @@ pub(crate) fn replace_spatial(dataset: &Dataset, entries: impl IntoIterator<Item
     dataset.handle.partitions.replace_index(&engine.workshop, 0, SPATIAL as usize, &meta).unwrap();
 }
 
-/// Has the primary index of a dataset hold these keys, in order, with these bytes as records.
+/// Replaces the contents of a dataset's primary index by these keys, in order, with these bytes as
+/// records.
 pub(crate) fn replace_primary(dataset: &Dataset, records: &[(Key, &[u8])]) {
     replace_primary_of(dataset, 0, records);
 }
 
-/// As [`replace_primary`], of a partition.
+/// Like [`replace_primary`], for one partition.
 pub(crate) fn replace_primary_of(dataset: &Dataset, partition: usize, records: &[(Key, &[u8])]) {
     let engine = &dataset.engine;
     let mut builder = BTreeBuilder::new(engine.workshop.writer().unwrap(), false).with_filters();

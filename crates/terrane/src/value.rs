@@ -1,10 +1,9 @@
-//! Attribute values: what a column of a record can hold, as owned and borrowed data.
+//! Attribute values, owned and borrowed.
 //!
-//! Dates count days and timestamps microseconds since 1970-01-01 in the proleptic
-//! Gregorian calendar. Equality and hashing compare floats by their bits, so a value
-//! equals what was read back of it, NaN included. The text forms are ISO 8601 for
-//! dates and timestamps, base64 (RFC 4648, padded) for binary data, and lower-case
-//! digits with hyphens for UUIDs.
+//! Dates count days and timestamps microseconds since 1970-01-01 in the proleptic Gregorian
+//! calendar. Equality and hashing compare floats by their bits, so a value equals its stored copy,
+//! NaN included. The text forms are ISO 8601 for dates and timestamps, base64 (RFC 4648, padded)
+//! for binary data, and lower-case digits with hyphens for UUIDs.
 
 use std::fmt;
 
@@ -69,19 +68,19 @@ pub enum ValueRef<'a> {
     Timestamp(i64),
 }
 
-/// Why a text or a JSON value is not a value of the wanted type.
+/// Why a text or a JSON value is not a value of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} is not {wanted}: {reason}")]
 pub struct ValueError {
-    /// What was given, shortened where it is long.
+    /// The given value, shortened if it is long.
     pub found: String,
-    /// The type that was wanted, with its article.
+    /// The expected type, with its article.
     pub wanted: &'static str,
-    /// What does not fit.
+    /// The reason or the remedy.
     pub reason: &'static str,
 }
 
-/// Longest part of a refused text that an error repeats, in characters.
+/// Maximal length in characters of a refused text that an error repeats.
 const FOUND_CHARACTERS_MAX: usize = 60;
 
 impl ValueError {
@@ -96,7 +95,7 @@ impl ValueError {
 }
 
 impl Value {
-    /// The value without its ownership.
+    /// The value, borrowed.
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
             Self::Null => ValueRef::Null,
@@ -117,8 +116,8 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// Reads a value of `column_type` from text: numbers in decimal, `true` or `false`,
-    /// ISO 8601 dates and timestamps, base64 for binary data, hexadecimal digits for UUIDs.
+    /// Parses a value of `column_type` from text: numbers in decimal, `true` or `false`, ISO 8601
+    /// dates and timestamps, base64 for binary data, hexadecimal digits for UUIDs.
     pub fn parse(text: &str, column_type: ColumnType) -> Result<Self, ValueError> {
         let refuse = |reason| ValueError::new(format_args!("{text:?}"), column_type.description(), reason);
         match column_type {
@@ -150,8 +149,8 @@ impl Value {
         }
     }
 
-    /// Reads a value of `column_type` from JSON: a number is taken for an integer or a float
-    /// that is exactly this number, however it is written; dates, timestamps, binary data and UUIDs come as strings.
+    /// Reads a value of `column_type` from JSON. A number becomes the integer or float with exactly
+    /// this value, in whatever notation. Dates, timestamps, binary data and UUIDs are strings.
     pub fn from_json(json: &serde_json::Value, column_type: ColumnType) -> Result<Self, ValueError> {
         use serde_json::Value as Json;
         let refuse = |reason| ValueError::new(json, column_type.description(), reason);
@@ -193,7 +192,7 @@ pub fn parse_date(text: &str) -> Result<i32, ValueError> {
 /// Microseconds since 1970-01-01T00:00:00 of a timestamp in one of the forms of
 /// [`terrane_literal::parse_timestamp`].
 ///
-/// A zone is refused unless `utc`; without one, a UTC timestamp is taken as UTC.
+/// A zone is refused unless `utc`. Without a zone, a UTC timestamp is read as UTC.
 pub fn parse_timestamp(text: &str, utc: bool) -> Result<i64, ValueError> {
     let read = terrane_literal::parse_timestamp(text).and_then(|read| match read.has_zone && !utc {
         true => Err("the column has no time zone; convert the time to that of the column, and leave the zone out"),
@@ -202,27 +201,27 @@ pub fn parse_timestamp(text: &str, utc: bool) -> Result<i64, ValueError> {
     read.map_err(|reason| ValueError::new(format_args!("{text:?}"), "a timestamp", reason))
 }
 
-/// Why a number is not taken for an integer.
+/// Why a number is not accepted as an integer.
 fn no_integer(number: &serde_json::Number) -> &'static str {
     const INT64_END: f64 = (1_u64 << 63) as f64;
     match number.as_f64().filter(|_| number.is_f64()) {
         Some(float) if float.fract() != 0.0 => "it has a fraction",
         Some(float) if float.abs() < INT64_END => {
-            "so large a number with a point or an exponent may be a rounded one; write it without"
+            "a number of this size with a point or an exponent may be rounded; write it without"
         }
         _ => "it is beyond the range of int64",
     }
 }
 
-/// The float32 that is nearest to a number, if there is one that is finite.
+/// The nearest float32 to a number, if it is finite.
 pub(crate) fn float32(number: f64) -> Option<f32> {
     Some(number as f32).filter(|rounded| rounded.is_finite())
 }
 
-/// Why a number is not taken for a float32.
+/// Why a number is not accepted as a float32.
 pub(crate) const BEYOND_FLOAT32: &str = "the number is beyond the range of a 32-bit float, about 3.4e38";
 
-/// Why an integer is not taken for a float.
+/// Why an integer is not accepted as a float.
 pub(crate) const INEXACT: &str = "a float64 cannot hold this integer exactly; write a fraction if it may be rounded";
 
 impl PartialEq for Value {
@@ -261,9 +260,8 @@ impl<'a> ValueRef<'a> {
         matches!(self, Self::Null)
     }
 
-    /// The JSON form: integers as JSON integers, floats that JSON cannot hold (NaN and the
-    /// infinities) as null, dates and timestamps in ISO 8601 (with `Z` in a UTC column),
-    /// binary data in base64, UUIDs as text.
+    /// The JSON form: integers as JSON integers, NaN and infinities as null, dates and timestamps
+    /// in ISO 8601 (with `Z` in a UTC column), binary data in base64, UUIDs as text.
     pub fn to_json(self, column_type: ColumnType) -> serde_json::Value {
         match self {
             Self::Null => serde_json::Value::Null,
@@ -281,7 +279,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The kind of the value as it appears in messages.
+    /// The kind of the value, for messages.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Null => "null",

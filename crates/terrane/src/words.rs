@@ -1,17 +1,17 @@
-//! Numbers and lists in sentences.
+//! Counts and lists in messages.
 
 use std::fmt::Display;
 
-/// How many names a sentence lists.
+/// Maximal number of names in a message.
 const NAMES_MAX: usize = 10;
 
-/// A count with its noun, in the singular for one thing.
+/// A count with its noun, singular for 1.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     let noun = if count == 1 { one } else { many };
     format!("{count} {noun}")
 }
 
-/// The first names of a list, and how many more there are.
+/// The first names of a list, and the number of the others.
 pub fn first_of(names: &[impl Display], separator: &str) -> String {
     let shown: Vec<String> = names.iter().take(NAMES_MAX).map(ToString::to_string).collect();
     match names.len() - shown.len() {
@@ -20,16 +20,17 @@ pub fn first_of(names: &[impl Display], separator: &str) -> String {
     }
 }
 
-/// The names in the order of how many letters one has to change to come from the wanted one to them.
+/// The names, ordered by their edit distance from the wanted one.
 pub fn nearest_to<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
     let mut nearest: Vec<&str> = names.iter().map(String::as_str).collect();
     nearest.sort_by_cached_key(|name| changes(wanted, name));
     nearest
 }
 
-/// Letters to insert, remove or replace to make one word of the other (Levenshtein 1966).
+/// Number of letters to insert, remove or replace to turn one word into the other (Levenshtein
+/// 1966).
 fn changes(from: &str, to: &str) -> usize {
-    // To each beginning of `to` from the letters of `from` gone through.
+    // For each prefix of `to`, the distance from the letters of `from` read so far.
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
     for (number, letter) in from.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], number + 1);

@@ -1,4 +1,4 @@
-//! An atomic batch is bounded by the memory that its changes go to.
+//! An atomic batch is bounded by the memory components that its changes go to.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 /// The memory components' share of the memory limit.
 const SHARE: usize = terrane::MEMORY_LIMIT_MIN / 8 * 3;
 const TEXT_LENGTH: usize = 64 << 10;
-/// Of texts of this length, less than is flushed, which would sync the log too.
+/// Rows with long texts. Their number is below what is flushed, because a flush would sync the log
+/// too.
 const LONG_BATCH_ROWS: i64 = 22;
 
 fn fill(dataset: &Dataset, bytes: usize) -> AtomicBatch<'_> {
@@ -51,7 +52,7 @@ fn a_batch_that_would_fill_the_memory_components_is_refused_whole() {
         assert_eq!(snapshot.get(&Key::Int(1)).unwrap(), Some(before));
         drop(snapshot);
 
-        // Writes go on, also of batches that are nearly as large.
+        // Later writes succeed, including batches that are almost as large.
         let batch = fill(&dataset, SHARE - SHARE / 8);
         let changes = batch.len() as u64;
         batch.commit().unwrap();
@@ -74,20 +75,20 @@ fn long_store(storage: Arc<dyn Storage>) -> (Store, Dataset, RecordBatch) {
     (store, dataset, batch)
 }
 
-/// What the log holds until it is synced counts too.
+/// The bytes that the log holds until a sync count too.
 #[test]
 fn rows_of_a_long_batch_are_written_before_they_fill_the_memory() {
     let controller = Controller::new();
     let (_store, dataset, batch) = long_store(controller.storage());
     let before = controller.events();
     assert_eq!(dataset.write_batch(&batch, OnConflict::Refuse).unwrap().keys.len(), batch.num_rows());
-    // The working memory is such that a quarter of it is half of a MiB.
+    // With this working memory, a quarter of it is half a MiB.
     assert_eq!(syncs(&controller, before), 3);
 }
 
-/// Of a batch that fails late, the rows are told that were durable before.
+/// If a batch fails late, it reports the rows that were durable before.
 #[test]
-fn keys_that_a_long_batch_has_acknowledged_are_told_after_a_failure() {
+fn a_failed_long_batch_reports_its_durable_keys() {
     let mut told = Vec::new();
     for at in 1..=3 {
         let controller = Controller::new();
@@ -109,9 +110,9 @@ fn keys_that_a_long_batch_has_acknowledged_are_told_after_a_failure() {
     assert!(told[0] == 0 && told[1] > 0 && told[1] < told[2] && told[2] < LONG_BATCH_ROWS as usize, "{told:?}");
 }
 
-/// Of inserts, upserts and deletions of one key.
+/// Inserts, upserts and deletes of one key.
 #[test]
-fn inserts_of_a_batch_need_new_keys_or_nothing_happens() {
+fn a_batch_with_an_insert_of_an_existing_key_changes_nothing() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let at = |key: i64, x: f64| Record::at(key, x, 1.0, vec![Value::Null, Value::Int(key)]);
@@ -131,7 +132,7 @@ fn inserts_of_a_batch_need_new_keys_or_nothing_happens() {
     taken.upsert(&at(7, 7.0)).unwrap();
     taken.insert(&at(1, 9.0)).unwrap();
     is_duplicate(taken.commit(), 1);
-    // What comes after an insert does not make it one of a key that may be there.
+    // An upsert after an insert does not permit the key to exist before.
     let mut replaced = dataset.atomic_batch();
     replaced.insert(&at(1, 9.0)).unwrap();
     replaced.upsert(&at(1, 10.0)).unwrap();
@@ -158,7 +159,7 @@ fn inserts_of_a_batch_need_new_keys_or_nothing_happens() {
 }
 
 #[test]
-fn rows_of_a_record_batch_are_taken_or_named_and_committed_together() {
+fn rows_of_a_record_batch_are_committed_together_or_named() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let rows = |keys: &[(i64, f64)]| {

@@ -1,4 +1,5 @@
-//! Backups: a point restored is the store as it was, whatever came between, and whatever befalls the backup is told.
+//! Backups. A restored point is the store at that point, whatever was written in between. Damage of
+//! a backup is reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -22,7 +23,7 @@ fn restore(backup: &Arc<dyn Storage>, store: &Arc<dyn Storage>, point: Option<&s
     Store::restore_on(backup, store.clone(), point, &small_options())
 }
 
-/// What a point holds, which is a sound store that works on.
+/// The contents of a restored point. The restored store must be sound and usable.
 fn restored(backup: &Arc<dyn Storage>, point: Option<&str>) -> State {
     let storage = memory();
     restore(backup, &storage, point).unwrap();
@@ -41,7 +42,7 @@ fn restored(backup: &Arc<dyn Storage>, point: Option<&str>) -> State {
 }
 
 #[test]
-fn every_point_is_the_store_as_it_was() {
+fn every_point_restores_the_state_of_its_time() {
     for (durability, partitions, seed) in [(Durability::Power, 3, 31), (Durability::None, 1, 32)] {
         let (mut rng, seed) = seeded(seed);
         let plan = Plan::new(seed, 200);
@@ -57,7 +58,7 @@ fn every_point_is_the_store_as_it_was() {
             if durability == Durability::None {
                 runner.store().flush().unwrap();
             }
-            // By the handle that writes, and by another one.
+            // Through the writing handle, and through another one.
             let report = match rng.random() {
                 true => runner.store().backup_to(backup.clone(), None).unwrap(),
                 false => {
@@ -99,7 +100,7 @@ fn keys(storage: &Arc<dyn Storage>) -> Vec<Key> {
 }
 
 #[test]
-fn a_later_backup_copies_what_is_new_and_keeps_as_many_points_as_are_wanted() {
+fn a_later_backup_copies_new_components_and_keeps_the_wanted_points() {
     let (source, backup) = (memory(), memory());
     let store = filled(&source, 0..100);
     store.flush().unwrap();
@@ -107,7 +108,7 @@ fn a_later_backup_copies_what_is_new_and_keeps_as_many_points_as_are_wanted() {
     assert_eq!((first.components, first.components_copied), (2, 2));
     store.dataset(MAIN).unwrap().insert(&sized(100)).unwrap();
     let second = store.backup_to(backup.clone(), None).unwrap();
-    assert_eq!((second.components, second.components_copied), (2, 0), "what is in the log is no component");
+    assert_eq!((second.components, second.components_copied), (2, 0), "the log is not a component");
     assert!(second.bytes_written > 0 && second.sequence == first.sequence + 1);
     store.flush().unwrap();
     let third = store.backup_to(backup.clone(), Some(2)).unwrap();
@@ -115,7 +116,7 @@ fn a_later_backup_copies_what_is_new_and_keeps_as_many_points_as_are_wanted() {
     store.compact().unwrap();
     let fourth = store.backup_to(backup.clone(), Some(1)).unwrap();
     assert_eq!((fourth.components, fourth.components_copied, fourth.points_removed), (2, 2, 2));
-    // Only what the point has is left.
+    // Only the components of the point remain.
     assert_eq!(backup.list("components").unwrap().len(), 2);
     assert_eq!(backup.list("points").unwrap().len(), 2);
     let gone = restore(&backup, &memory(), Some(&third.point)).unwrap_err();
@@ -128,7 +129,7 @@ fn a_later_backup_copies_what_is_new_and_keeps_as_many_points_as_are_wanted() {
 }
 
 #[test]
-fn a_backup_beside_writers_has_all_that_was_acknowledged_before() {
+fn a_backup_beside_writers_has_every_acknowledged_write() {
     let source = memory();
     let store = Store::open_on(source, Options { background: true, ..small_options() }).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
@@ -166,7 +167,7 @@ fn a_backup_beside_writers_has_all_that_was_acknowledged_before() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn backups_of_another_store_or_history_are_refused() {
     let (source, backup) = (memory(), memory());
     let store = filled(&source, 0..10);
     store.backup_to(backup.clone(), None).unwrap();
@@ -174,7 +175,7 @@ fn what_does_not_belong_together_is_refused() {
         let error = store.backup_to(target.clone(), None).unwrap_err();
         assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(reason), "{error}");
     };
-    // Memory has no clock, by which stores are told apart.
+    // Stores are distinguished by clocks, and memory has none.
     let directory = tempfile::tempdir().unwrap();
     let other: Arc<dyn Storage> = Arc::new(RealStorage::new(directory.path().join("other")));
     refused(&filled(&other, 0..10), &backup, "another store");
@@ -182,7 +183,7 @@ fn what_does_not_belong_together_is_refused() {
     let foreign = memory();
     foreign.open("notes.txt", OpenMode::CreateNew).unwrap();
     refused(&store, &foreign, "notes.txt");
-    // One that was restored to an earlier point, and went on in its own way.
+    // Restored to an earlier point, and changed in another way since.
     store.dataset(MAIN).unwrap().insert(&sized(10)).unwrap();
     let point = store.backup_to(backup.clone(), None).unwrap().point;
     let first = Store::restore_on(&backup, memory(), Some("x"), &small_options()).unwrap_err();
@@ -194,13 +195,13 @@ fn what_does_not_belong_together_is_refused() {
         Store::open_on(place, small_options()).unwrap()
     };
     refused(&earlier, &backup, "before it was restored");
-    // Also where it has as many commits.
+    // Also with the same number of commits.
     earlier.dataset(MAIN).unwrap().insert(&sized(11)).unwrap();
     refused(&earlier, &backup, "before it was restored");
     let anew = memory();
     earlier.backup_to(anew.clone(), None).unwrap();
     refused(&store, &anew, "before it was restored");
-    // Nor does a restored store take the place of another, or of anything.
+    // A restoration never overwrites another store or anything else.
     for place in [&source, &foreign, &backup] {
         assert!(matches!(restore(&backup, place, None), Err(Error::Usage(_))));
     }
@@ -208,7 +209,7 @@ fn what_does_not_belong_together_is_refused() {
 }
 
 #[test]
-fn a_power_loss_leaves_the_earlier_points_and_lets_the_next_backup_through() {
+fn a_power_loss_leaves_the_earlier_points_and_permits_the_next_backup() {
     let source = memory();
     let store = filled(&source, 0..30);
     store.flush().unwrap();
@@ -229,7 +230,7 @@ fn a_power_loss_leaves_the_earlier_points_and_lets_the_next_backup_through() {
             let count = keys(&place).len();
             assert_eq!(count as u64, report.sequence, "{}", image.describe());
             counts.push(count);
-            // A point that is there is whole, also one that is being removed.
+            // Every point is complete, even while it is being removed.
             for point in backup.list("points").unwrap().iter().filter_map(|name| name.strip_suffix(".manifest")) {
                 restore(&backup, &memory(), Some(point))
                     .unwrap_or_else(|error| panic!("{error}: {}", image.describe()));
@@ -283,7 +284,7 @@ fn bytes_of(file: &dyn File) -> Vec<u8> {
 }
 
 #[test]
-fn damage_of_a_backup_is_told_and_never_restored() {
+fn damage_of_a_backup_is_reported_and_never_restored() {
     let (mut rng, _) = seeded(33);
     let (source, backup) = (memory(), memory());
     let store = filled(&source, 0..400);
@@ -317,7 +318,7 @@ fn damage_of_a_backup_is_told_and_never_restored() {
                     Err(error) => {
                         assert!(!matches!(error, Error::Usage(_)), "{name} at {at}: {error}");
                         let advice = error.to_string();
-                        assert!(!error.is_damage() || advice.contains("take it again"), "{advice}");
+                        assert!(!error.is_damage() || advice.contains("back up again"), "{advice}");
                         assert!(!place.exists("MANIFEST").unwrap());
                         let left =
                             |directory| place.exists(directory).unwrap() && !place.list(directory).unwrap().is_empty();
@@ -331,7 +332,7 @@ fn damage_of_a_backup_is_told_and_never_restored() {
         }
     }
     assert!(told > 200, "{told} told, {same} without consequence");
-    // A log that ends too early is told, also where a group ends.
+    // A log that ends too early is reported, even if it ends with a complete group.
     let names = backup.list("points").unwrap();
     let log = backup.open(&format!("points/{}", names[0]), OpenMode::Write).unwrap();
     let bytes = bytes_of(&*log);
@@ -354,9 +355,9 @@ fn damage_of_a_backup_is_told_and_never_restored() {
     assert!(restore(&backup, &memory(), None).unwrap_err().is_damage());
 }
 
-/// A point counts only if all of it is sound, also what earlier ones have of it.
+/// A point is valid only if all of it is sound, including components shared with earlier points.
 #[test]
-fn what_was_damaged_in_a_backup_is_copied_anew() {
+fn damaged_components_of_a_backup_are_copied_again() {
     let (source, backup) = (memory(), memory());
     let store = filled(&source, 0..5000);
     store.flush().unwrap();
@@ -385,9 +386,9 @@ fn what_was_damaged_in_a_backup_is_copied_anew() {
     }
 }
 
-/// It is told of, and stands in no later one's way.
+/// It is reported, and does not prevent later backups.
 #[test]
-fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
+fn a_damaged_manifest_does_not_prevent_later_points() {
     for at in 0..2 {
         let (source, backup) = (memory(), memory());
         let store = filled(&source, 0..10);
@@ -402,12 +403,12 @@ fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
         assert_eq!(restored_keys(&backup).len(), 10);
         assert!(matches!(restore(&backup, &memory(), Some(&names[at])), Err(Error::DamagedBackup { .. })));
         restore(&backup, &memory(), Some(&names[1 - at])).unwrap();
-        // Once it is gone, nothing is told any more.
+        // Once it is removed, nothing is reported.
         let kept = store.backup_to(backup.clone(), Some(1)).unwrap();
         assert_eq!((kept.points_removed, kept.points_damaged), (3, vec![names[at].clone()]));
         let last = point().unwrap();
         assert!(last.points_damaged.is_empty());
-        // With none that tells whose backup it is, nothing is added.
+        // If no manifest shows which store the backup belongs to, nothing is added.
         for name in [kept.point, last.point] {
             backup.open(&format!("points/{name}.manifest"), OpenMode::Write).unwrap().set_len(50).unwrap();
         }
@@ -418,9 +419,10 @@ fn a_point_whose_manifest_is_damaged_does_not_keep_others_from_being_taken() {
     }
 }
 
-/// Once its manifest is what it was, the point is one as before: nothing of it was taken for what no point has.
+/// Once its manifest is repaired, the point is valid again: none of its components was removed as
+/// unused.
 #[test]
-fn a_point_whose_manifest_is_damaged_keeps_its_components() {
+fn a_point_with_a_damaged_manifest_keeps_its_components() {
     let (source, backup) = (memory(), memory());
     let store = filled(&source, 0..10);
     let point = |keep| {
@@ -443,7 +445,7 @@ fn a_point_whose_manifest_is_damaged_keeps_its_components() {
 }
 
 #[test]
-fn a_point_that_is_removed_while_it_is_restored_is_no_damage() {
+fn removing_a_point_during_its_restoration_is_not_damage() {
     for named in [false, true] {
         let (source, backup) = (memory(), memory());
         let store = Arc::new(filled(&source, 0..10));
@@ -476,9 +478,9 @@ fn a_point_that_is_removed_while_it_is_restored_is_no_damage() {
     }
 }
 
-/// Who removes points faster than they are restored is told of, and nothing is begun without end.
+/// If points are removed faster than they are restored, this is reported, and restoring ends.
 #[test]
-fn a_restoration_is_begun_anew_twice_at_most() {
+fn a_restoration_starts_at_most_three_times() {
     for removals in [2, 3] {
         let (source, backup) = (memory(), memory());
         let store = Arc::new(filled(&source, 0..10));
@@ -520,7 +522,7 @@ fn restored_keys(backup: &Arc<dyn Storage>) -> Vec<Key> {
 }
 
 #[test]
-fn without_a_log_a_backup_has_what_is_in_memory() {
+fn without_a_log_a_backup_has_the_records_in_memory() {
     let (source, backup) = (memory(), memory());
     let store = Store::open_on(source.clone(), options(Durability::None)).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
@@ -544,7 +546,7 @@ fn nothing_is_restored_through_a_link() {
         let (place, elsewhere) = (at(&format!("restored-{name}")), at(&format!("elsewhere-{name}")));
         std::fs::create_dir(&place).unwrap();
         std::fs::create_dir(&elsewhere).unwrap();
-        // To a file that is not there, as one that is would be somebody's.
+        // To a file that does not exist. An existing file would belong to somebody.
         let target = if name == "RESERVE" { elsewhere.join(name) } else { elsewhere.clone() };
         std::os::unix::fs::symlink(target, place.join(name)).unwrap();
         let error = Store::restore(at("backup"), &place, None, &small_options()).unwrap_err();
@@ -580,7 +582,7 @@ fn damage_of_the_store_is_not_backed_up() {
     assert_eq!(keys(&place).len(), 5000, "the earlier point is there");
 }
 
-/// Steps with which a point could be mistaken for another.
+/// Points that could be confused because they have the same commit.
 #[test]
 fn points_of_the_same_commit_are_told_apart() {
     let (source, backup) = (memory(), memory());
@@ -599,7 +601,7 @@ fn points_of_the_same_commit_are_told_apart() {
     assert_eq!(restored(&backup, None)[MAIN].columns, ["size", "other"]);
 }
 
-/// A copy of before the last steps, that had no commit of a record and so no number.
+/// A copy from before the last steps. They commit no record, so they have no sequence number.
 #[test]
 fn an_older_copy_of_the_store_is_refused() {
     let (disk, backup) = (MemoryStorage::new(), memory());

@@ -1,4 +1,5 @@
-//! Backups in which somebody has changed something, with checksums that are right: bounded work, and errors that say where.
+//! Backups that somebody has changed, with correct checksums. They cost bounded work, and errors
+//! name the place.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())
 }
 
-/// A backup of a store with records in its log, and the name of that.
+/// A backup of a store with records in its log, and the log's name.
 fn backup() -> (Store, Arc<dyn Storage>, String) {
     let (mut rng, _) = seeded(34);
     let store = Store::open_on(memory(), small_options()).unwrap();
@@ -36,12 +37,12 @@ fn refusal(backup: &Arc<dyn Storage>) -> String {
     error.to_string()
 }
 
-/// Where the header of the first segment is in an exported log, and where in it its size.
+/// Offset of the first segment's header in an exported log, and of the size within it.
 const HEADER: u64 = 8;
 const SIZE_IN_HEADER: usize = 56;
 
 #[test]
-fn a_segment_is_not_made_larger_than_a_log_has_them() {
+fn an_oversized_segment_is_refused() {
     let (_store, backup, name) = backup();
     let file = backup.open(&name, OpenMode::Write).unwrap();
     let mut header = [0; 128];
@@ -55,12 +56,12 @@ fn a_segment_is_not_made_larger_than_a_log_has_them() {
 }
 
 #[test]
-fn a_log_that_was_taken_away_is_damage_and_stands_in_no_later_ones_way() {
+fn a_missing_log_is_damage_and_does_not_prevent_later_backups() {
     let (store, backup, name) = backup();
     backup.remove(&name).unwrap();
     let refused = refusal(&backup);
-    assert!(refused.contains(&name) && refused.contains("the file is missing; take it again"), "{refused}");
-    // Nor when it goes.
+    assert!(refused.contains(&name) && refused.contains("the file is missing; back up again"), "{refused}");
+    // Nor does its removal.
     for keep in [None, Some(1)] {
         store.backup_to(backup.clone(), keep).unwrap();
         Store::restore_on(&backup, memory(), None, &small_options()).unwrap();
@@ -68,9 +69,9 @@ fn a_log_that_was_taken_away_is_damage_and_stands_in_no_later_ones_way() {
     assert_eq!(backup.list("points").unwrap().len(), 2);
 }
 
-/// What a manifest does not have, no checksum tells of; what is left over does.
+/// No checksum shows what a manifest lacks, but the files left over do.
 #[test]
-fn components_that_were_taken_out_of_a_manifest_are_told_of() {
+fn components_missing_from_a_manifest_are_reported() {
     let (mut rng, _) = seeded(35);
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("backup");
@@ -96,7 +97,7 @@ fn components_that_were_taken_out_of_a_manifest_are_told_of() {
     left.sort();
     taken.sort();
     assert!(!taken.is_empty() && left == taken, "{left:?} instead of {taken:?}");
-    // As long as a manifest is damaged, they may be those that it has.
+    // While a manifest is damaged, they may belong to it.
     backup.open(&name, OpenMode::Write).unwrap().set_len(50).unwrap();
     assert_eq!(Store::backup_components_left(&place).unwrap(), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! Where backups are taken and stores restored: in the root of a file system that is new, and what a restoration leaves that is
-//! killed.
+//! Places of backups and restorations: the root of a new file system, and the files of a killed
+//! restoration.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn memory() -> Arc<dyn Storage> {
     Arc::new(MemoryStorage::new())
 }
 
-/// As a file system has it that was just made.
+/// A file system that was just made.
 fn new_root() -> Arc<dyn Storage> {
     let root = memory();
     root.create_directory(OF_FILE_SYSTEM).unwrap();
@@ -55,7 +55,7 @@ fn the_root_of_a_new_file_system_is_empty() {
 }
 
 #[test]
-fn what_was_found_in_a_file_system_is_no_empty_place() {
+fn a_place_with_recovered_files_is_not_empty() {
     let store = store();
     let backup = memory();
     store.backup_to(backup.clone(), None).unwrap();
@@ -70,7 +70,7 @@ fn what_was_found_in_a_file_system_is_no_empty_place() {
 }
 
 #[test]
-fn what_a_killed_restoration_leaves_is_told_from_a_store_that_lost_its_manifest() {
+fn a_killed_restoration_is_distinguished_from_a_store_without_its_manifest() {
     let backup = memory();
     let source = store();
     source.flush().unwrap();
@@ -96,10 +96,10 @@ fn what_a_killed_restoration_leaves_is_told_from_a_store_that_lost_its_manifest(
                     let opened = Store::open_on(storage.clone(), Options { create, ..small_options() });
                     is_refused(opened, "is what a restoration left that did not end");
                 }
-                is_refused(restore(&backup, &storage), "what a restoration left that did not end: remove it");
+                is_refused(restore(&backup, &storage), "left from an interrupted restoration: remove it");
                 unfinished += 1;
             } else {
-                // Nothing is there that could be taken for a store's.
+                // Nothing there could be taken for a store's file.
                 is_refused(opened, "there is no store");
                 restore(&backup, &storage).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What a close leaves: everything that was acknowledged, also without a log.
+//! After a close, every acknowledged write is stored, even without a log.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ fn count(storage: &Arc<dyn Storage>, durability: Durability) -> u64 {
     store.dataset(MAIN).unwrap().snapshot().count(&Query::new()).unwrap()
 }
 
-/// Writes while the close flushes: each is refused, or there when the store is opened again.
+/// Writes while the close flushes. Each is refused, or found when the store is opened again.
 #[test]
 fn writes_during_a_close_are_kept_or_refused() {
     for durability in [Durability::None, Durability::Power] {
@@ -47,15 +47,15 @@ fn writes_during_a_close_are_kept_or_refused() {
         drop(dataset);
         let outcomes = outcomes.lock().unwrap();
         let tried = usize::from(durability == Durability::None);
-        assert!(outcomes.len() >= tried, "a close without a log makes files");
+        assert!(outcomes.len() >= tried, "a close without a log creates files");
         let kept = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
         assert_eq!(count(&disk, durability), 1 + kept, "{durability}: {outcomes:?}");
     }
 }
 
-/// Threads that write until they are refused: what was acknowledged is there.
+/// Threads write until they are refused. Every acknowledged write is found.
 #[test]
-fn what_threads_wrote_until_a_close_is_kept() {
+fn acknowledged_writes_before_a_close_are_kept() {
     for durability in [Durability::None, Durability::Power] {
         let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let store = Store::open_on(disk.clone(), Options { background: true, ..options(durability) }).unwrap();
@@ -81,8 +81,8 @@ fn what_threads_wrote_until_a_close_is_kept() {
     }
 }
 
-/// Without a log, a close that finds the disk full says so, and what is in memory can be flushed
-/// through a dataset that is still around.
+/// Without a log, a close that finds the disk full reports it. The memory components can still be
+/// flushed through a remaining dataset.
 #[test]
 fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
     let disk = MemoryStorage::new();
@@ -94,7 +94,7 @@ fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
     disk.set_capacity(disk.used_bytes());
     assert!(matches!(store.flush(), Err(Error::Full { .. })), "can be repeated");
     assert!(matches!(store.close(), Err(Error::Full { .. })));
-    assert!(matches!(dataset.insert(&at(99)), Err(Error::Usage(_))), "no write is taken any more");
+    assert!(matches!(dataset.insert(&at(99)), Err(Error::Usage(_))), "no more writes are accepted");
     assert!(matches!(dataset.flush(), Err(Error::Full { .. })));
     assert_eq!(dataset.get(&Key::Int(7)).unwrap(), Some(at(7)));
     disk.set_capacity(u64::MAX);
@@ -103,10 +103,10 @@ fn a_close_that_cannot_flush_loses_nothing_while_a_dataset_is_held() {
     assert_eq!(count(&storage, Durability::None), 20);
 }
 
-/// Who writes a batch into a disk that fills up learns which rows are durable: all those that a
-/// reader finds afterwards.
+/// A batch that fills the disk reports which rows are durable. These are exactly the rows that a
+/// reader finds later.
 #[test]
-fn a_batch_that_fills_the_disk_tells_what_is_durable() {
+fn a_batch_that_fills_the_disk_reports_its_durable_rows() {
     let disk = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let store = Store::open_on(storage.clone(), options(Durability::Power)).unwrap();
@@ -124,7 +124,7 @@ fn a_batch_that_fills_the_disk_tells_what_is_durable() {
     assert_eq!(count(&storage, Durability::Power), told);
 }
 
-/// Without the thread that flushes, a write that finds no room would wait for ever.
+/// Without the thread that flushes, a write without room would wait for ever.
 #[test]
 fn writes_are_refused_after_a_panic_of_the_flush() {
     let hooked = Arc::new(HookedStorage::new(Arc::new(MemoryStorage::new())));
@@ -141,9 +141,9 @@ fn writes_are_refused_after_a_panic_of_the_flush() {
     let refused = (0..1000).find_map(|key| {
         dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Utf8(text.clone()), Value::Int(key)])).err()
     });
-    let message = refused.expect("more than memory takes").to_string();
+    let message = refused.expect("more than fits in memory").to_string();
     assert!(message.contains("the thread that flushes panicked") && message.contains("reopen"), "{message}");
     assert_eq!(message.matches("refuses writes").count(), 1, "{message}");
-    // What was acknowledged is flushed by the close.
+    // The close flushes the acknowledged writes.
     store.close().unwrap();
 }

@@ -1,5 +1,5 @@
-//! Columns that are renamed and dropped: what was stored under older columns is read right, over flushes, merges,
-//! reopenings and kills, and what was dropped never comes back.
+//! Renamed and dropped columns. Records of older columns are read correctly, over flushes, merges,
+//! reopenings and kills. Dropped values never return.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ fn matching(snapshot: &Snapshot, condition: &str) -> Vec<i64> {
 
 fn found(snapshot: &Snapshot, query: Query) -> Vec<i64> {
     let names = attributes_of(&snapshot.schema());
-    // All columns are read, as an answer would.
+    // All columns are read, as for an answer.
     for batch in snapshot.query(&query).unwrap() {
         let batch = batch.unwrap();
         let schema = batch.schema();
@@ -49,7 +49,7 @@ fn found(snapshot: &Snapshot, query: Query) -> Vec<i64> {
     }
     let number = |key| match key {
         Key::Int(number) => number,
-        key => panic!("{key} is no integer"),
+        key => panic!("{key} is not an integer"),
     };
     let mut keys: Vec<i64> = keys_of(snapshot, &query).into_iter().map(number).collect();
     keys.sort_unstable();
@@ -61,7 +61,8 @@ fn assert_clean(store: &Store) {
     assert!(report.findings.is_empty(), "{report}");
 }
 
-/// A text is dropped, the integers behind it get another name, and integers come under the name of the text.
+/// A text column is dropped, the integers behind it are renamed, and a new integer column takes the
+/// text's name.
 #[test]
 fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
     for (durability, partitions) in [(Durability::Power, 1), (Durability::Power, 3), (Durability::None, 2)] {
@@ -91,7 +92,7 @@ fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
             dataset.add_column(Column::new("name", ColumnType::Int64)).unwrap();
             dataset.insert(&at(4, vec![Value::Float64(8.0), Value::Int(80)])).unwrap();
             settle();
-            // What was pinned before keeps its columns and its answers.
+            // Earlier snapshots keep their columns and their answers.
             assert_eq!(attributes_of(&before.schema()), ["name", "size"], "{what}");
             assert_eq!(values(&before, 1), [text("a"), Value::Int(5)], "{what}");
             assert_eq!(matching(&before, "name = 'a' and size = 5"), [1], "{what}");
@@ -119,7 +120,7 @@ fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
             };
             verify(&store);
             if durability == Durability::Power {
-                // As a kill leaves it: what is in the log is of all columns that there were.
+                // The state after a kill: the log has entries of all columns so far.
                 verify(&Store::open_on(storage_of(&files_of(&*storage)), options(durability)).unwrap());
             }
             drop(dataset);
@@ -133,7 +134,7 @@ fn records_of_all_columns_are_read_and_nothing_dropped_comes_back() {
 }
 
 #[test]
-fn what_cannot_be_renamed_or_dropped_is_refused_and_changes_nothing() {
+fn invalid_renames_and_drops_are_refused_and_change_nothing() {
     let (_storage, store, dataset) = created(Durability::Power, 1);
     let generation = store.info().unwrap().manifest_generation;
     let refused = |changed: terrane::Result<()>, reason: &str| {
@@ -153,7 +154,7 @@ fn what_cannot_be_renamed_or_dropped_is_refused_and_changes_nothing() {
     refused(dataset.drop_column("y"), "is the geometry or a part of it");
     assert_eq!(*dataset.schema(), first_schema());
     assert_eq!(store.info().unwrap().manifest_generation, generation);
-    // One step each.
+    // One manifest step each.
     dataset.rename_column("name", "title").unwrap();
     dataset.drop_column("title").unwrap();
     dataset.drop_column("size").unwrap();
@@ -188,9 +189,9 @@ fn key_and_geometry_go_by_their_new_names() {
     assert_clean(&store);
 }
 
-/// The columns of an index get other names, and other places when one in front of them is dropped.
+/// An index's columns are renamed, and move when an earlier column is dropped.
 #[test]
-fn indexes_go_on_when_columns_are_renamed_and_others_dropped() {
+fn indexes_continue_when_columns_are_renamed_and_others_dropped() {
     for (flush, compact) in [(false, false), (true, false), (true, true)] {
         let (storage, store, dataset) = created(Durability::Power, 2);
         let settle = || {
@@ -230,7 +231,7 @@ fn indexes_go_on_when_columns_are_renamed_and_others_dropped() {
             assert_eq!(through(&snapshot, "name match 'w9'", "by-word"), [0]);
             assert_eq!(through(&snapshot, "name match 'W4'", "by-word").len(), 7);
             let error = snapshot.query(&Query::new().using_index("by-size")).unwrap_err().to_string();
-            assert!(error.contains("nothing is demanded of extent"), "{error}");
+            assert!(error.contains("demands nothing of its first column, extent"), "{error}");
             let info = store.info().unwrap();
             let on = |name: &str| {
                 let index = info.datasets[0].indexes.iter().find(|index| index.name == name);
@@ -243,7 +244,7 @@ fn indexes_go_on_when_columns_are_renamed_and_others_dropped() {
         assert_eq!(through(&before, "size = 0", "by-size").len(), 10);
         assert_eq!(through(&before, "words match 'w4'", "by-word").len(), 8);
         verify(&Store::open_on(storage_of(&files_of(&*storage)), options(Durability::Power)).unwrap());
-        // Created again when it is interrupted, or built anew by a repair, it is the same.
+        // An interrupted creation or a repair gives the same index.
         assert!(store.check(true).unwrap().is_clean());
         drop((before, dataset));
         store.close().unwrap();
@@ -266,7 +267,7 @@ fn a_column_that_indexes_are_on_is_dropped_after_them() {
     dataset.drop_index("both").unwrap();
     dataset.rename_column("size", "extent").unwrap();
     refused("extent", "column \"extent\" is in the index \"sizes\"; drop that first");
-    // A snapshot that sees the index, of a moment before both are gone.
+    // A snapshot that has the index, from before both drops.
     dataset.insert(&at(1, vec![Value::Null, Value::Int(5)])).unwrap();
     let before = dataset.snapshot();
     dataset.drop_index("sizes").unwrap();
@@ -277,9 +278,9 @@ fn a_column_that_indexes_are_on_is_dropped_after_them() {
     assert_clean(&store);
 }
 
-/// Batches and imports that were begun under the old columns.
+/// Batches and imports that were begun with the old columns.
 #[test]
-fn what_was_made_for_older_columns_is_stored_under_those_that_it_has() {
+fn batches_made_for_older_columns_are_stored_under_their_columns() {
     let (_storage, store, dataset) = created(Durability::Power, 2);
     let mut atomic = dataset.atomic_batch();
     atomic.upsert(&at(1, vec![text("a"), Value::Int(1)])).unwrap();
@@ -302,12 +303,12 @@ fn what_was_made_for_older_columns_is_stored_under_those_that_it_has() {
     let named = Query::new().condition(Condition::parse("name >= ''").unwrap());
     assert!(found(&snapshot, named.using_index("names")).is_empty());
     assert_clean(&store);
-    // Single records have as many values as there are columns, as ever.
+    // A single record needs one value per column, as always.
     dataset.drop_index("names").unwrap();
     dataset.drop_column("name").unwrap();
     let error = dataset.upsert(&at(4, vec![text("d"), Value::Int(4)])).unwrap_err();
     assert!(error.to_string().contains("the record has 2 attributes, the dataset has 1"), "{error}");
-    // An import that widens a column has the number of a version that is taken.
+    // An import that widens a column uses a version number that is taken.
     let mut importer = store.importer(MAIN, first_schema()).unwrap();
     importer.widen_column("extent").unwrap();
     dataset.rename_column("extent", "size").unwrap();
@@ -332,7 +333,7 @@ fn a_reader_in_another_process_keeps_the_columns_that_it_opened() {
     assert_clean(&store);
 }
 
-/// What a record of a key has in a column, by the column's type.
+/// The value of a key's record in a column, by the column's type.
 fn value_for(column: &Column, key: i64) -> Value {
     match column.column_type {
         ColumnType::Int64 => Value::Int(key),
@@ -342,9 +343,10 @@ fn value_for(column: &Column, key: i64) -> Value {
     }
 }
 
-/// Writers who go by names begin again when these have changed; who reads sees under every column what belongs there.
+/// Writers that use names start again after a change of names. Readers see the right values under
+/// every column.
 #[test]
-fn readers_and_writers_go_on_while_columns_change() {
+fn readers_and_writers_continue_while_columns_change() {
     const KEYS: i64 = 40;
     let (_storage, store, dataset) = created(Durability::Power, 2);
     dataset.create_index("by-size", IndexKind::BTree, &["size"]).unwrap();

@@ -1,4 +1,4 @@
-//! Many writers on few keys, with flushes and merges behind them and readers among them.
+//! Many writers on few keys, with flushes, merges and readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ fn options() -> Options {
     }
 }
 
-/// A record whose name makes it large, so that memory fills.
+/// A record with a long name, so that memory fills.
 fn large(rng: &mut SmallRng, key: i64) -> Record {
     let mut record = record(rng, Key::Int(key), true);
     record.values[0] = Value::Utf8("n".repeat(rng.random_range(0..3000)));
     record
 }
 
-/// One random write; what each refuses is part of the game.
+/// One random write. Refusals are expected.
 fn write(store: &Store, rng: &mut SmallRng, keys: i64) {
     let dataset = store.dataset(MAIN).unwrap();
     let key = rng.random_range(0..keys);
@@ -81,7 +81,7 @@ fn verify(snapshot: &Snapshot) -> BTreeMap<Vec<u8>, Record> {
     all
 }
 
-/// Runs writers to their end and `meanwhile` in another thread over and over until then.
+/// Runs writers to their end. Meanwhile another thread repeats `meanwhile`.
 fn race(store: &Store, seed: u64, writes: usize, keys: i64, meanwhile: impl Fn(&mut SmallRng) + Send + Sync) -> usize {
     let done = AtomicBool::new(false);
     let rounds = AtomicUsize::new(0);
@@ -112,7 +112,7 @@ fn race(store: &Store, seed: u64, writes: usize, keys: i64, meanwhile: impl Fn(&
 }
 
 #[test]
-fn writers_of_few_keys_leave_every_index_right_under_readers() {
+fn writers_of_few_keys_keep_every_index_right_under_readers() {
     let (_, seed) = seeded(41);
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), options()).unwrap();
@@ -156,7 +156,7 @@ fn writers_are_slowed_rather_than_memory_exceeded() {
         memory_max.fetch_max(memory as usize, Ordering::Relaxed);
     });
     assert!(store.maintenance().flushes > 1, "memory filled: {:?}", store.maintenance());
-    // Each writer that was let in may add one write to the share of the components.
+    // Each admitted writer may exceed the components' share by one write.
     let limit = MEMORY_LIMIT_MIN / 8 * 3 + WRITERS * (64 << 10);
     let memory_max = memory_max.into_inner();
     assert!(memory_max <= limit, "{memory_max} bytes of memory components, {limit} allowed");
@@ -165,7 +165,7 @@ fn writers_are_slowed_rather_than_memory_exceeded() {
 }
 
 #[test]
-fn readers_of_their_own_see_all_that_was_acknowledged_before() {
+fn read_only_stores_see_every_earlier_acknowledged_write() {
     let (_, seed) = seeded(43);
     let directory = tempfile::tempdir().unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(directory.path()));
@@ -173,7 +173,7 @@ fn readers_of_their_own_see_all_that_was_acknowledged_before() {
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let next = AtomicUsize::new(0);
     let rounds = race(&store, seed, 150, 40, |rng| {
-        // Keys outside of the writers' range, each inserted once and never deleted.
+        // Keys outside the writers' range, each inserted once and never deleted.
         let key = 1_000_000 + next.fetch_add(1, Ordering::Relaxed) as i64;
         let record = large(rng, key);
         dataset.insert(&record).unwrap();

@@ -15,7 +15,7 @@ use terrane_space::Point;
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 
-/// What a query asks of places, beside its condition.
+/// The spatial part of a query, beside its condition.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     All,
@@ -37,7 +37,7 @@ impl Shape {
         }
     }
 
-    /// The keys of the records of which the condition is true.
+    /// The keys of the records for which the condition is true.
     fn select(self, model: &Model, plan: &Plan) -> Vec<Key> {
         let place = |record: &Record| match record.geometry {
             Some(Geometry::Point(point)) => Some(point),
@@ -115,7 +115,7 @@ proptest! {
             let limited = keys_of(&snapshot, &query.clone().limit(2));
             prop_assert_eq!(limited.len(), wanted.len().min(2), "{:?}", query);
             prop_assert!(limited.iter().all(|key| wanted.contains(key)), "{:?}", query);
-            // Read from its text, and given in two parts.
+            // Parsed from its text, and given in two parts.
             let read = plan.condition().to_string().parse().unwrap();
             let again = shape.query(plans[0].condition()).condition(read);
             let both = Plan::And(vec![plans[0].clone(), plan.clone()]);
@@ -123,9 +123,9 @@ proptest! {
         }
     }
 
-    /// Of a condition, its negation and the rest, each record meets one.
+    /// Each record meets exactly one of the condition, its negation, and "unknown".
     #[test]
-    fn a_condition_and_its_negation_leave_what_is_unknown((key_type, geometry, records, plans) in any_case()) {
+    fn a_record_meets_a_condition_or_its_negation_or_is_unknown((key_type, geometry, records, plans) in any_case()) {
         let (_store, snapshot, model) = filled(key_type, geometry, &records);
         for plan in &plans {
             let count = |condition| snapshot.count(&Query::new().condition(condition)).unwrap() as usize;
@@ -172,7 +172,7 @@ fn explanations_show_the_condition_and_that_records_were_read() {
         (Query::new().window(0.0, 0.0, 20.0, 5.0), "spatial index", 3),
         (Query::new().nearest(0.0, 0.0, 2), "nearest", 2),
     ] {
-        // Of a condition, keys alone do not tell.
+        // Keys alone cannot answer a condition.
         let query = query.condition(condition.clone()).columns(["id"]);
         let mut rows = dataset.snapshot().query(&query).unwrap();
         let found: usize = rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
@@ -189,7 +189,7 @@ fn explanations_show_the_condition_and_that_records_were_read() {
 }
 
 #[test]
-fn a_condition_and_a_predicate_have_both_to_be_met() {
+fn a_condition_and_a_predicate_must_both_be_met() {
     let (_store, dataset) = places();
     let even = |record: &terrane::record::RecordView<'_>| {
         Ok(matches!(record.geometry(), Some(terrane::record::GeometryRef::Point(point)) if point.x % 2.0 == 0.0))
@@ -199,9 +199,9 @@ fn a_condition_and_a_predicate_have_both_to_be_met() {
     assert_eq!(keys_of(&dataset.snapshot(), &query.nearest(25.0, 2.0, 2)), [Key::Int(24), Key::Int(38)]);
 }
 
-/// Integers of a column that is float64 now, and nulls of columns that came later.
+/// Integers of a column that is now float64, and nulls of later columns.
 #[test]
-fn records_of_every_version_of_the_schema_are_judged_by_the_newest() {
+fn records_of_every_schema_version_are_judged_by_the_newest() {
     for (flush, compact) in [(false, false), (true, false), (true, true)] {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), small_options()).unwrap();

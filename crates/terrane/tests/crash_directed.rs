@@ -1,4 +1,4 @@
-//! Crashes in places that random runs meet seldom.
+//! Crashes at places that random runs rarely reach.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ fn at(key: i64, size: i64) -> Record {
     Record::at(key, 1.0, 2.0, vec![Value::Null, Value::Int(size)])
 }
 
-/// Every way of flushing and merging between delete, insert and delete of one entry that an
-/// older component has.
+/// All ways of flushing and merging between delete, insert and delete of an entry in an older
+/// component.
 fn deletions() -> impl Iterator<Item = Vec<Step>> {
     (0..27).map(|number| {
         let changes = [Step::Delete(Key::Int(1)), Step::Insert(at(1, 2)), Step::Delete(Key::Int(1))];
@@ -36,12 +36,12 @@ fn deletions() -> impl Iterator<Item = Vec<Step>> {
 #[test]
 fn delete_insert_delete_survives_crashes_between_flushes_and_merges() {
     for steps in deletions() {
-        explore(&Plan::of(steps), Durability::Power, 61, Effort::sampled(3, usize::MAX));
+        explore(&Plan::of(steps), Durability::Power, 61, Effort::sampled(11, usize::MAX));
     }
 }
 
 #[test]
-fn delete_insert_delete_is_seen_by_snapshots_as_it_was() {
+fn snapshots_keep_their_state_over_delete_insert_delete() {
     for steps in deletions() {
         let plan = Plan::of(steps);
         let controller = Controller::new();
@@ -65,8 +65,8 @@ fn delete_insert_delete_is_seen_by_snapshots_as_it_was() {
     }
 }
 
-/// The cut of a seal is a sequence number over all indexes: a write with a lower position in
-/// the log than one in the sealed generation is never taken for flushed.
+/// A seal cuts all indexes at one sequence number. A write with a lower log position than one in
+/// the sealed generation is never taken for flushed.
 #[test]
 fn commits_around_seals_survive_crashes() {
     const WRITERS: i64 = 4;
@@ -111,9 +111,9 @@ fn commits_around_seals_survive_crashes() {
     }
 }
 
-/// Flushes of several datasets at once, in the threads that write them and beside them, share the
-/// low-water mark of one log: what one of them still needs is never given up by another, and what
-/// the log has given up is never asked for.
+/// Concurrent flushes of several datasets, in the writing threads and in others, share the
+/// low-water mark of one log. No dataset releases a log segment that another one still needs. A
+/// released segment is never needed again.
 #[test]
 fn flushes_of_several_datasets_at_once_survive_crashes() {
     const WRITES: i64 = 60;
@@ -172,10 +172,10 @@ fn flushes_of_several_datasets_at_once_survive_crashes() {
     }
 }
 
-/// Tails that are cut leave groups behind that were valid once; the log that goes on over them
-/// and is cut again never takes them for its own.
+/// A cut tail leaves groups that were once valid. The log continues over them and is cut again.
+/// They never become part of it.
 #[test]
-fn crash_after_crash_never_brings_back_what_a_cut_tail_held() {
+fn repeated_crashes_never_bring_back_a_cut_tail() {
     let (mut rng, seed) = seeded(63);
     let mut controller = Controller::new();
     let mut model: BTreeMap<i64, Record> = BTreeMap::new();
@@ -214,9 +214,9 @@ fn crash_after_crash_never_brings_back_what_a_cut_tail_held() {
     }
 }
 
-/// The records of an import are all there or none of them, wherever it is killed.
+/// After a kill at any point, all records of an import are stored or none.
 #[test]
-fn an_import_is_there_as_a_whole_or_not_at_all() {
+fn an_import_is_stored_as_a_whole_or_not_at_all() {
     let (mut rng, seed) = seeded(64);
     let mut records = |keys: std::ops::Range<i64>| -> Vec<Record> {
         keys.rev().map(|key| record(&mut rng, Key::Int(key), true)).collect()
@@ -228,29 +228,29 @@ fn an_import_is_there_as_a_whole_or_not_at_all() {
         Step::Import("other".into(), records(0..40)),
     ];
     let plan = Plan::of(steps);
-    explore(&plan, Durability::Power, seed, Effort::sampled(1, 10));
-    explore(&plan, Durability::None, seed, Effort::sampled(1, 10));
+    explore(&plan, Durability::Power, seed, Effort::sampled(5, 10));
+    explore(&plan, Durability::None, seed, Effort::sampled(5, 10));
     let (controller, _) = crate::support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
     recover(&image, &plan, Durability::Power, plan.steps.len(), &mut WorkedOn::new());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);
 }
 
-/// An opening that finds many segments and nothing to flush gives them up by a manifest step of its own.
+/// An opening with many segments and nothing to flush releases them by a manifest step of its own.
 #[test]
-fn openings_that_give_up_the_log_survive_crashes() {
+fn openings_that_release_the_log_survive_crashes() {
     let mut steps = vec![Step::Insert(at(1, 1)), Step::Flush];
     steps.extend(std::iter::repeat_n(Step::Reopen, 7));
     steps.push(Step::Insert(at(2, 1)));
     steps.extend(std::iter::repeat_n(Step::Reopen, 7));
     steps.extend([Step::Delete(Key::Int(1)), Step::Reopen]);
-    explore(&Plan::of(steps), Durability::Power, 64, Effort { exhaustive_pending: 6, ..Effort::sampled(1, 20) });
+    explore(&Plan::of(steps), Durability::Power, 64, Effort::sampled(5, 20));
 }
 
-/// A writer that is killed between the renaming of its manifest and the sync of the name leaves one that a power loss
-/// takes back. Who reads it makes it durable first.
+/// A writer may be killed between renaming its manifest and syncing the name. A power loss can undo
+/// this manifest. So a reader makes it durable first.
 #[test]
-fn what_a_reader_shows_survives_a_power_loss_after_it() {
+fn the_state_shown_by_a_reader_survives_a_later_power_loss() {
     for durability in [Durability::Power, Durability::None] {
         let controller = Controller::new();
         let mut runner = Runner::open(controller.storage(), options(durability)).unwrap();

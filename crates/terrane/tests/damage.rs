@@ -1,5 +1,5 @@
-//! Damage in any region of any file ends in an error that names the file or leaves every
-//! answer as it was: never other rows, never a panic.
+//! Damage in any region of any file causes an error that names the file, or leaves every answer
+//! unchanged. It never causes wrong rows or a panic.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,8 @@ use terrane_lsm::manifest::Manifest;
 use terrane_storage::OpenMode;
 use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
 
-/// A closed store, of whose main dataset there are two partitions, with several components of every index and a tail in the log; its files at
-/// an earlier time and now.
+/// The files of a closed store, at an earlier time and now. The main dataset has two partitions and
+/// several components of every index. The log has a tail.
 fn store(rng: &mut SmallRng, seed: u64) -> (Files, Files, Plan) {
     let disk = MemoryStorage::new();
     let mut plan = Plan::new(seed, 110);
@@ -36,7 +36,7 @@ fn store(rng: &mut SmallRng, seed: u64) -> (Files, Files, Plan) {
     (earlier, files_of(&disk), plan)
 }
 
-/// What undamaged answers are.
+/// The answers without damage.
 struct Answers {
     state: State,
     windows: Vec<(Query, Vec<Key>)>,
@@ -64,7 +64,7 @@ impl Answers {
         Self { state, windows }
     }
 
-    /// Whether damage was met; panics on a wrong answer.
+    /// Whether an error of damage occurred. Panics on a wrong answer.
     fn compare(&self, store: &Store, what: &str) -> Vec<Error> {
         let mut met = Vec::new();
         assert_eq!(store.dataset_names(), self.state.keys().cloned().collect::<Vec<_>>(), "{what}");
@@ -117,9 +117,9 @@ fn scan(snapshot: &Snapshot, query: &Query) -> Result<Vec<Key>, Error> {
     Ok(keys)
 }
 
-/// Whether each dataset holds what it held before: what a log whose last segment is lost as a
-/// whole may give, since nothing after it proves that it was there. What the manifest has of
-/// later steps, which are flushes, imports and schemas, is not lost with it.
+/// Whether each dataset equals an earlier state. A log may give this if its last segment is
+/// completely lost, because no later segment proves that it existed. Later manifest steps (flushes,
+/// imports and schemas) are not lost with it.
 fn lost_the_tail(store: &Store, plan: &Plan) -> bool {
     let (found, steps) = (state_of(store), plan.steps.len());
     let last = &plan.states[steps];
@@ -131,14 +131,14 @@ fn lost_the_tail(store: &Store, plan: &Plan) -> bool {
         })
 }
 
-/// Merges nothing: a merge at opening may do without the damaged part of a file, such as a filter, and
-/// remove it, so that there is nothing to notice any more.
+/// Merges nothing. A merge at opening may work without the damaged part of a file, such as a
+/// filter, and remove the file. Then there is nothing to notice any more.
 fn unmerged() -> Options {
     let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     Options { merge_policy, ..options(Durability::Power) }
 }
 
-/// Opens damaged files and compares all answers. Returns whether anything noticed the damage.
+/// Opens damaged files and compares all answers. Returns whether the damage was noticed.
 fn examine(files: &Files, damaged: &str, answers: &Answers, may_lose_tail: Option<&Plan>, what: &str) -> bool {
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let names_it = |error: &Error| match error {
@@ -167,7 +167,8 @@ fn examine(files: &Files, damaged: &str, answers: &Answers, may_lose_tail: Optio
     tried.unwrap_or_else(|_| panic!("a panic or a wrong answer: {what}"))
 }
 
-/// Damages every file whose name begins so, in every way and region, at steps of `stride`.
+/// Damages every file whose name begins with `prefix`, in every way and region, at steps of
+/// `stride`.
 fn damage(prefix: &str, stride: usize, must_be_noticed: bool, default_seed: u64) {
     let (mut rng, seed) = seeded(default_seed);
     let (_, files, plan) = store(&mut rng, seed);
@@ -240,8 +241,8 @@ fn a_damaged_log_gives_an_error_or_the_same_answers() {
     damage("log/", 61, false, 33);
 }
 
-/// The exceptions: a complete older manifest, or the log as it was, may give an older state,
-/// which then is one that the store was in.
+/// The exceptions: a complete older manifest, or an older log, may give an older state. It must be
+/// one that the store had.
 #[test]
 fn older_files_give_an_error_or_an_older_state() {
     let (mut rng, seed) = seeded(34);
@@ -269,7 +270,7 @@ fn older_files_give_an_error_or_an_older_state() {
     assert!(tried > 0, "some file has an older version");
 }
 
-/// Of a copy of the store, with the same id, that was written on its own since.
+/// A copy of the store with the same id, which was written independently since.
 #[test]
 fn a_log_file_of_a_diverged_copy_is_noticed() {
     let (mut rng, seed) = seeded(36);
@@ -315,7 +316,7 @@ fn repair_rebuilds_a_damaged_secondary_from_an_intact_primary() {
             }
             let lenient = Options { lenient: true, ..options(Durability::Power) };
             let storage = storage_of(&files);
-            // A damaged primary is refused at the opening, or stays damaged.
+            // Opening refuses a damaged primary, or the primary remains damaged.
             let Ok(store) = Store::open_on(storage.clone(), lenient) else { continue };
             let report = store.check(true).unwrap();
             assert!(!report.findings.is_empty(), "{name}");
@@ -334,8 +335,8 @@ fn repair_rebuilds_a_damaged_secondary_from_an_intact_primary() {
     assert!(repaired > 2, "{repaired} repairs");
 }
 
-/// Files of which a component of the spatial index, in which a record is that the log deletes, is
-/// missing; the component's name and bytes; and the number of records.
+/// A store whose spatial index lacks a component, with a record that the log deletes. Returns its
+/// files, the component's name and bytes, and the number of records.
 fn store_without_a_component() -> (Files, String, Vec<u8>, u64) {
     let disk = MemoryStorage::new();
     let store = Store::open_on(Arc::new(disk.clone()), options(Durability::Power)).unwrap();
@@ -353,7 +354,7 @@ fn store_without_a_component() -> (Files, String, Vec<u8>, u64) {
     (files, name, bytes, 20)
 }
 
-/// Puts a component's file back in its place and opens the store as usual: the index is whole.
+/// Restores a component's file and opens the store as usual: the index is complete.
 fn put_back(disk: &Arc<dyn terrane_storage::Storage>, name: &str, bytes: &[u8], records: u64, what: &str) {
     disk.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
     let store = Store::open_on(disk.clone(), options(Durability::Power)).unwrap();
@@ -365,10 +366,10 @@ fn put_back(disk: &Arc<dyn terrane_storage::Storage>, name: &str, bytes: &[u8], 
     }
 }
 
-/// Wherever a repair is cut off: a component that could not be opened is still in the manifest,
-/// so that what deletes its entries has to stay.
+/// Wherever a repair is interrupted, the manifest still names the unreadable component. So the
+/// anti-matter for its entries must remain.
 #[test]
-fn a_deletion_outlives_a_repair_that_is_cut_off() {
+fn a_delete_survives_an_interrupted_repair() {
     let (files, name, bytes, records) = store_without_a_component();
     let lenient = || Options { lenient: true, ..options(Durability::Power) };
     let mut ended = false;
@@ -387,9 +388,9 @@ fn a_deletion_outlives_a_repair_that_is_cut_off() {
     }
 }
 
-/// So it is with merges of the components that could be opened.
+/// The same holds for merges of the readable components.
 #[test]
-fn a_deletion_outlives_merges_beside_a_component_that_cannot_be_opened() {
+fn a_delete_survives_merges_beside_an_unreadable_component() {
     let (files, name, bytes, records) = store_without_a_component();
     let disk = storage_of(&files);
     let store = Store::open_on(disk.clone(), Options { lenient: true, ..options(Durability::Power) }).unwrap();
@@ -399,9 +400,9 @@ fn a_deletion_outlives_merges_beside_a_component_that_cannot_be_opened() {
     put_back(&disk, &name, &bytes, records, "after a merge");
 }
 
-/// Every kind of query through a spatial index of which a component cannot be opened.
+/// Every kind of query through a spatial index with an unreadable component.
 #[test]
-fn queries_through_an_index_that_could_not_be_opened_fail() {
+fn queries_through_an_unreadable_index_fail() {
     let (files, name, _, records) = store_without_a_component();
     let disk = storage_of(&files);
     let lenient = || Options { lenient: true, ..options(Durability::Power) };
@@ -427,7 +428,7 @@ fn queries_through_an_index_that_could_not_be_opened_fail() {
         }
         check(snapshot.visit_window(-1.0, 0.0, 100.0, 2.0, |_| ControlFlow::Continue(())).err());
         check(snapshot.visit_nearest(1.0, 1.0, 5, |_, _| ControlFlow::Continue(())).err());
-        // The records answer all the same.
+        // A scan of the records still answers.
         assert_eq!(snapshot.count(&Query::new()).unwrap(), records);
         assert_eq!(
             snapshot.query(&Query::new()).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
@@ -448,9 +449,10 @@ fn queries_through_an_index_that_could_not_be_opened_fail() {
     assert!(before.count(&window()).is_err(), "a snapshot keeps the components that it was made with");
 }
 
-/// Without its records a dataset answers nothing, takes nothing, and takes nothing else with it.
+/// A dataset without its records answers nothing and accepts nothing. Other datasets are not
+/// affected.
 #[test]
-fn datasets_are_read_beside_one_whose_records_cannot_be_opened() {
+fn datasets_are_read_beside_one_with_unreadable_records() {
     let disk: Arc<dyn terrane_storage::Storage> = Arc::new(MemoryStorage::new());
     let store = Store::open_on(disk.clone(), options(Durability::Power)).unwrap();
     for name in ["sound", "torn"] {
@@ -480,7 +482,7 @@ fn datasets_are_read_beside_one_whose_records_cannot_be_opened() {
         assert!(is_of_lost(&snapshot.get(&Key::Int(3)).unwrap_err()));
         assert!(is_of_lost(&scan(&snapshot, &Query::new()).unwrap_err()));
         assert!(is_of_lost(&snapshot.count(&Query::new()).unwrap_err()));
-        // The spatial index is whole, and knows the keys.
+        // The spatial index is complete, and has the keys.
         let window = Query::new().window(-90.0, -90.0, 90.0, 90.0);
         assert_eq!(scan(&snapshot, &window).unwrap().len(), 20);
         let refused = snapshot.query(&window).and_then(|rows| rows.collect::<Result<Vec<_>, _>>()).unwrap_err();
@@ -499,7 +501,7 @@ fn datasets_are_read_beside_one_whose_records_cannot_be_opened() {
 }
 
 #[test]
-fn a_check_after_a_repair_finds_nothing_through_the_same_handle() {
+fn a_check_after_a_repair_is_clean_through_the_same_handle() {
     let (files, ..) = store_without_a_component();
     let lenient = Options { lenient: true, ..options(Durability::Power) };
     let store = Store::open_on(storage_of(&files), lenient).unwrap();

@@ -1,4 +1,5 @@
-//! Boxes without area, and records that lose their geometry: what was forgotten in trees of other systems.
+//! Boxes without area, and records that lose their geometry: cases that other systems' trees have
+//! missed.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ fn record(key: i64, wkt: Option<String>) -> Record {
     Record { key: Key::Int(key), geometry, values: vec![Value::Null, Value::Int(key)] }
 }
 
-/// A point, or a line that is level or upright, far from all others.
+/// A point, or a horizontal or vertical line, far from all others.
 fn without_area(key: i64) -> String {
     let (x, y) = (key * 10, key % 7 * 1000);
     match key % 3 {
@@ -26,7 +27,7 @@ fn without_area(key: i64) -> String {
     }
 }
 
-/// Keys at the place of a record, by each way that there is.
+/// The keys found at a record's place, through each index.
 fn found(store: &Store, key: i64) -> Vec<Vec<i64>> {
     let snapshot = store.dataset("d").unwrap().snapshot();
     let (x, y) = ((key * 10) as f64, (key % 7 * 1000) as f64);
@@ -86,7 +87,7 @@ fn a_record_that_loses_its_geometry_leaves_no_box_behind() {
         if is_flushed {
             dataset.flush().unwrap();
         }
-        // Null, empty, and, of a third, elsewhere.
+        // In turn: null, empty, and elsewhere.
         for key in (0..KEYS).filter(|key| key % 2 == round as i64) {
             let gone = match key / 2 % 3 {
                 0 => None,
@@ -100,7 +101,7 @@ fn a_record_that_loses_its_geometry_leaves_no_box_behind() {
     assert!(store.check(false).unwrap().is_clean());
     dataset.compact().unwrap();
     (0..KEYS).for_each(|key| assert_eq!(found(&store, key), vec![Vec::<i64>::new(); 4], "{key}"));
-    // They come back.
+    // They return.
     for key in 0..KEYS {
         dataset.upsert(&record(key, Some(without_area(key)))).unwrap();
         assert_eq!(found(&store, key), vec![vec![key]; 4], "{key}");

@@ -1,4 +1,4 @@
-//! Records that meet a condition are deleted, all of them and no others.
+//! Deleting the records that meet a condition: all of them and no others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ fn count(dataset: &Dataset, text: &str) -> u64 {
     dataset.snapshot().count(&Query::new().condition(condition(text))).unwrap()
 }
 
-/// More records than a batch of keys holds, and than memory components do.
+/// More records than fit in a batch of keys, or in the memory components.
 const RECORDS: i64 = 30_000;
 
 fn filled(storage: &Arc<dyn Storage>) -> (Store, Dataset) {
@@ -49,7 +49,7 @@ fn filled_with(storage: &Arc<dyn Storage>, options: Options) -> (Store, Dataset)
 }
 
 #[test]
-fn what_meets_the_condition_and_the_filters_is_deleted_and_nothing_else() {
+fn exactly_the_records_that_meet_condition_and_filters_are_deleted() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let (store, dataset) = filled(&storage);
     assert_eq!(dataset.delete_where(&condition("size >= 4"), &[]).unwrap(), 18_000);
@@ -77,7 +77,7 @@ fn what_meets_the_condition_and_the_filters_is_deleted_and_nothing_else() {
 }
 
 #[test]
-fn what_makes_no_sense_deletes_nothing() {
+fn invalid_conditions_delete_nothing() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let (store, dataset) = filled(&storage);
     for text in ["sise = 1", "size = 'x'", "name match ''"] {
@@ -94,7 +94,7 @@ fn what_makes_no_sense_deletes_nothing() {
 }
 
 #[test]
-fn a_deletion_that_ends_on_a_full_disk_tells_how_far_it_came() {
+fn a_delete_that_ends_on_a_full_disk_reports_its_progress() {
     let disk = MemoryStorage::new();
     let options = Options { disk_reserve: DiskReserve::Bytes(0), ..small_options() };
     let (_store, dataset) = filled_with(&(Arc::new(disk.clone()) as Arc<dyn Storage>), options);
@@ -110,8 +110,8 @@ fn a_deletion_that_ends_on_a_full_disk_tells_how_far_it_came() {
     assert_eq!(dataset.delete_where(&condition("size >= 0"), &[]).unwrap(), RECORDS as u64 - deleted);
 }
 
-/// Each key has a writer of its own, which knows what the record is. While it does not meet the condition, it is there,
-/// however often it did before.
+/// Each key has its own writer, which knows the record. While the record does not meet the
+/// condition, it is never deleted, even if it met the condition before.
 #[test]
 fn a_record_that_does_not_meet_the_condition_is_never_deleted() {
     const WRITERS: i64 = 3;
@@ -145,7 +145,7 @@ fn a_record_that_does_not_meet_the_condition_is_never_deleted() {
             })
             .collect();
         let outcomes: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-        // One that is there to be deleted, or the deletion might wait for ever.
+        // A record to delete, or the deletion might wait for ever.
         dataset.upsert(&sized(1000, 3)).unwrap();
         done.store(true, Ordering::Release);
         let deleted = deletion.join().unwrap();
@@ -157,7 +157,7 @@ fn a_record_that_does_not_meet_the_condition_is_never_deleted() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
-/// What the log holds until it is synced is in memory.
+/// The log holds its bytes in memory until a sync.
 #[test]
 fn many_deletes_are_acknowledged_before_they_fill_the_memory() {
     const COUNT: u32 = 500;
@@ -166,13 +166,13 @@ fn many_deletes_are_acknowledged_before_they_fill_the_memory() {
     let store = Store::open_on(controller.storage(), Options { log, ..small_options() }).unwrap();
     let dataset = store.create_dataset(MAIN, schema(KeyType::Binary, true, CoordinateSystem::Planar)).unwrap();
     for number in 0..COUNT {
-        // A deletion has its key in two indexes, and so about 2 KB in the log.
+        // A delete has its key in two indexes, so it takes about 2 KB in the log.
         let key = Key::Binary(number.to_be_bytes().repeat(250));
         dataset.insert(&Record::at(key, 1.0, 1.0, vec![Value::Null, Value::Null])).unwrap();
     }
     dataset.flush().unwrap();
     let before = controller.events();
     assert_eq!(dataset.delete_where(&condition("id is not null"), &[]).unwrap(), u64::from(COUNT));
-    // The working memory is such that a quarter of it is half of a MiB.
+    // With this working memory, a quarter of it is half a MiB.
     assert_eq!(syncs(&controller, before), 2);
 }

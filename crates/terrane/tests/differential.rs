@@ -1,10 +1,10 @@
-//! Answers on real data beside brute force.
+//! Answers on real data, compared with brute force.
 //!
-//! Questions of every kind and joins are listed and counted, through every index and none. Each is
-//! asked at several memory limits, in one and several partitions, and in every state of a store.
-//! At any memory limit the rows are the same, or there is an error that names the limit. With
-//! `TERRANE_DATA` the data are those of that folder, without it samples of the repository;
-//! `TERRANE_SOAK=1` asks more questions to more rows.
+//! Queries of every kind and joins are listed and counted, through every index and none. Each runs
+//! at several memory limits, with one and several partitions, and in every state of a store. At any
+//! memory limit the rows are the same, or an error names the limit. `TERRANE_DATA` names the folder
+//! with the data; by default, samples of the repository are used. `TERRANE_SOAK=1` runs more
+//! queries on more rows.
 
 mod brute;
 mod questions;
@@ -29,18 +29,18 @@ use self::tables::{
     SAMPLES_TO_JOIN, TEXTS, Table, ZIP_AREAS, ZIP_AREAS_SIMPLE, tables,
 };
 use self::world::{Held, State, World};
-use crate::support::crash::soak;
 use crate::support::seeded;
+use terrane_testkit::is_soak;
 
 const MIB: usize = 1 << 20;
 const MEMORY_LIMITS: [usize; 4] = [16 * MIB, 64 * MIB, MEMORY_LIMIT_DEFAULT, 4096 * MIB];
 
-/// So many, or with TERRANE_SOAK=1 as many as that.
+/// The number for an ordinary run, or for one with TERRANE_SOAK=1.
 fn of_run(ordinary: usize, long: usize) -> usize {
-    if soak() { long } else { ordinary }
+    if is_soak() { long } else { ordinary }
 }
 
-/// What a failure has to say.
+/// The context of a failure.
 struct Case<'w> {
     world: &'w World,
     line: String,
@@ -50,8 +50,8 @@ struct Case<'w> {
 }
 
 impl Case<'_> {
-    /// Demands the same rows, each once, or an error that names the memory limit where that is
-    /// small.
+    /// Demands the same rows, each once. If the memory limit is small, an error that names it is
+    /// accepted.
     fn judge<T: Ord + Debug + Clone>(&self, how: &str, found: terrane::Result<Vec<T>>, wanted: &[T]) {
         let found = match found {
             Ok(found) => found,
@@ -72,7 +72,7 @@ impl Case<'_> {
         }
     }
 
-    /// As [`Self::judge`], in the order that is wanted.
+    /// Like [`Self::judge`], with the rows in the expected order.
     fn judge_order(&self, how: &str, found: terrane::Result<Vec<i64>>, wanted: &[i64]) {
         if let Ok(found) = &found
             && found.len() == wanted.len()
@@ -106,7 +106,7 @@ impl Case<'_> {
             world.memory_limit / MIB,
             world.partitions,
             world.state,
-            if soak() { "TERRANE_SOAK=1 " } else { "" },
+            if is_soak() { "TERRANE_SOAK=1 " } else { "" },
         )
     }
 }
@@ -120,7 +120,7 @@ fn keys_in(batches: impl Iterator<Item = terrane::Result<RecordBatch>>) -> terra
     Ok(keys)
 }
 
-/// The pairs of keys of batches.
+/// The pairs of keys in batches.
 fn pairs_in(batches: impl Iterator<Item = terrane::Result<RecordBatch>>) -> terrane::Result<Vec<(i64, i64)>> {
     let mut pairs = Vec::new();
     for batch in batches {
@@ -163,16 +163,16 @@ impl Display for JoinCase {
     }
 }
 
-/// A run through all states under all memory limits.
+/// A run through all states and all memory limits.
 struct Run<'r> {
     rng: SmallRng,
     seed: u64,
     test: &'static str,
     areas: &'r Table,
     joins: Vec<JoinCase>,
-    /// To each dataset in each state, of the kinds in turn.
+    /// Number of queries for each dataset in each state, over all kinds in turn.
     questions: usize,
-    /// Questions to each dataset so far.
+    /// Number of queries for each dataset so far.
     asked: usize,
     changes: usize,
 }
@@ -194,7 +194,7 @@ impl Run<'_> {
         assert!(answers > 300, "only {answers} rows were found");
     }
 
-    /// Asks each dataset in the state that it has, and joins them; how many rows there were.
+    /// Queries each dataset in its current state, and joins them. Returns the number of rows.
     fn ask_all(&mut self, world: &World) -> usize {
         let mut answers = 0;
         for held in &world.held {
@@ -205,9 +205,9 @@ impl Run<'_> {
             }
         }
         self.asked += self.questions;
-        // Under every memory limit, in some of the states.
+        // With every memory limit, in some of the states.
         for number in 0..self.joins.len() {
-            if soak() || self.rng.random_ratio(2, 5) {
+            if is_soak() || self.rng.random_ratio(2, 5) {
                 answers += self.join(world, self.joins[number]);
             }
         }
@@ -244,8 +244,8 @@ impl Run<'_> {
         let (outer_snapshot, inner_snapshot) = outer.dataset.snapshot_with(&inner.dataset).unwrap();
         let spatial = inner.indexes.iter().filter(|index| index.is_spatial()).map(|index| index.name.as_str());
         let ways: Vec<&str> = std::iter::once("primary").chain(spatial).collect();
-        // Through the records it takes as many scans as there are outer rows.
-        let way = *ways[usize::from(soak() || outer.rows().len() > 50)..].choose(&mut self.rng).unwrap();
+        // Without an index, a join takes one scan per outer row.
+        let way = *ways[usize::from(is_soak() || outer.rows().len() > 50)..].choose(&mut self.rng).unwrap();
         for index in [None, Some(way)] {
             let on = match asked.on {
                 On::Intersects => JoinOn::Intersects,

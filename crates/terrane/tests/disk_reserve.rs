@@ -1,23 +1,24 @@
-//! A full disk: what makes room goes on with the reserve, what brings more waits until it is whole again.
+//! A full disk refuses inserts and loses nothing. Deletes continue while the reserve lasts; flushes and drops end.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::support::files::{files_of, memory_of, put_files};
-use crate::support::workload::{MAIN, first_schema, options};
+use crate::support::files::{Files, files_of, memory_of, put_files};
+use crate::support::seeded;
+use crate::support::workload::{MAIN, SIDE, first_schema, options};
+use rand::Rng;
 use terrane::{
-    Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, Key, LogOptions, MergePolicy, Options, Query,
-    Record, Store, Value, schema::Schema,
+    Dataset, DatasetOptions, DiskReserve, Durability, Error, IndexKind, Key, KeyRef, LogOptions, MergePolicy, Options,
+    Record, Store, Value,
 };
 use terrane_storage::{OpenMode, RealStorage, Storage};
 use terrane_testkit::MemoryStorage;
+use terrane_testkit::crash::{Budget, Controller};
 
 const RESERVE: &str = "RESERVE";
-/// What only merges by front parts and opening have of a reserve of 2 MiB and more.
-const LAST: u64 = (512 << 10) - 512;
 /// Room for what the tests flush and merge.
 const BYTES: u64 = 96 << 10;
-/// Records of a few MiB.
-const COUNT: i64 = 20_000;
 
 fn reserving(disk_reserve: DiskReserve) -> Options {
     Options {
@@ -30,7 +31,7 @@ fn reserving(disk_reserve: DiskReserve) -> Options {
 /// With memory for more than the disks of the tests take.
 fn roomy(disk_reserve: DiskReserve) -> Options {
     Options {
-        memory_limit: 256 << 20,
+        memory_limit: 64 << 20,
         log: LogOptions { segment_size: 256 << 10, first_segment_size: 12 << 10, spare_segments: 2 },
         ..reserving(disk_reserve)
     }
@@ -40,549 +41,281 @@ fn record(key: i64) -> Record {
     Record::at(key, key as f64, -1.0, vec![Value::Utf8("a name of some length".into()), Value::Int(key)])
 }
 
-fn schema() -> Schema {
-    first_schema()
+fn open_with(disk: &MemoryStorage, options: Options) -> (Store, Dataset) {
+    let store = Store::open_on(Arc::new(disk.clone()), options).unwrap();
+    let dataset = store.dataset(MAIN).or_else(|_| store.create_dataset(MAIN, first_schema())).unwrap();
+    (store, dataset)
 }
 
 fn open(disk: &MemoryStorage, disk_reserve: DiskReserve) -> (Store, Dataset) {
     open_with(disk, reserving(disk_reserve))
 }
 
-fn open_with(disk: &MemoryStorage, options: Options) -> (Store, Dataset) {
-    let store = Store::open_on(Arc::new(disk.clone()), options).unwrap();
-    let dataset = match store.dataset(MAIN) {
-        Ok(dataset) => dataset,
-        Err(_) => store.create_dataset(MAIN, schema()).unwrap(),
-    };
-    (store, dataset)
+fn close((store, dataset): (Store, Dataset)) {
+    drop(dataset);
+    happens(store.close());
 }
 
-fn reserve_len(disk: &MemoryStorage) -> Option<u64> {
-    let file = disk.open(RESERVE, OpenMode::Read).ok()?;
-    Some(file.len().unwrap())
+fn reserve_len(disk: &dyn Storage) -> Option<u64> {
+    disk.open(RESERVE, OpenMode::Read).ok().map(|file| file.len().unwrap())
 }
 
-/// Whether there is so much in reserve for deletes and merges. The flush of memory has its place beside that.
-fn keeps(disk: &MemoryStorage, bytes: u64) -> bool {
-    reserve_len(disk).is_some_and(|len| (bytes..bytes + BYTES).contains(&len))
+/// The store of a process that was killed, on a disk of which others have taken the rest.
+fn killed(disk: &MemoryStorage) -> MemoryStorage {
+    let image = memory_of(&files_of(disk));
+    image.set_capacity(image.used_bytes());
+    image
 }
 
-/// Inserts records from a key on until the disk is full; the first key that is not there.
-fn fill(dataset: &Dataset, from: i64) -> i64 {
-    for key in from.. {
-        match dataset.insert(&record(key)) {
-            Ok(()) => {}
-            Err(Error::Full { .. }) => return key,
-            Err(other) => panic!("{other}"),
-        }
+/// Whether something happened, or the disk had no room for it.
+#[track_caller]
+fn happens<T>(outcome: Result<T, Error>) -> bool {
+    match outcome {
+        Ok(_) => true,
+        Err(Error::Full { .. }) => false,
+        Err(Error::Unmerged { cause, .. }) if matches!(*cause, Error::Full { .. }) => false,
+        Err(other) => panic!("{other}"),
     }
-    unreachable!("the disk has an end")
 }
 
-/// A store with components on a disk that its inserts have filled, and the keys of its records.
-fn full_store(disk: &MemoryStorage, disk_reserve: DiskReserve) -> (Store, Dataset, std::ops::Range<i64>) {
+/// How many bytes have to be free, as a refusal says.
+#[track_caller]
+fn missing(refused: &Error) -> u64 {
+    let message = refused.to_string();
+    assert!(matches!(refused, Error::Full { .. }), "{message}");
+    let bytes = message.split_once("until ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    bytes.expect(&message)
+}
+
+/// A store with components on a disk that its inserts have filled, and the first key that it does not have.
+fn full_store(disk: &MemoryStorage, disk_reserve: DiskReserve) -> (Store, Dataset, i64) {
     let (store, dataset) = open(disk, disk_reserve);
     (0..400).for_each(|key| dataset.insert(&record(key)).unwrap());
     dataset.flush().unwrap();
     disk.set_capacity(disk.used_bytes() + (64 << 10));
-    let end = fill(&dataset, 400);
-    (store, dataset, 0..end)
+    let end = (400..).find(|key| !happens(dataset.insert(&record(*key)))).unwrap();
+    (store, dataset, end)
 }
 
 fn keys(dataset: &Dataset) -> Vec<i64> {
     let mut keys = Vec::new();
-    let visit = |key: terrane::KeyRef<'_>| {
-        let terrane::KeyRef::Int(key) = key else { panic!("{key:?}") };
+    let visit = |key: KeyRef<'_>| {
+        let KeyRef::Int(key) = key else { panic!("{key:?}") };
         keys.push(key);
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     };
     dataset.snapshot().visit_window(-1e9, -1e9, 1e9, 1e9, visit).unwrap();
     keys.sort_unstable();
     keys
 }
 
+fn delete(dataset: &Dataset, key: i64) -> bool {
+    happens(dataset.delete(&Key::Int(key)).inspect(|is_there| assert!(is_there, "{key}")))
+}
+
 #[test]
-fn deletes_flushes_and_merges_go_on_where_inserts_have_filled_the_disk() {
+fn a_full_disk_refuses_inserts_until_as_much_is_free_as_it_says() {
     let disk = MemoryStorage::new();
-    let (store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
-    assert!(keeps(&disk, BYTES), "inserts do not take it: {:?}", reserve_len(&disk));
-    dataset.flush().unwrap();
+    let (_store, dataset, end) = full_store(&disk, DiskReserve::Bytes(BYTES));
+    assert!(reserve_len(&disk) >= Some(BYTES), "inserts do not take it: {:?}", reserve_len(&disk));
+    let refused = dataset.insert(&record(end)).unwrap_err();
+    assert!(refused.to_string().contains("another file of the log"), "{refused}");
+    assert_eq!(keys(&dataset), (0..end).collect::<Vec<_>>());
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
+    dataset.insert(&record(end)).unwrap();
+    assert_eq!(keys(&dataset), (0..=end).collect::<Vec<_>>());
+}
+
+#[test]
+fn deletes_continue_with_the_reserve_and_make_room_for_inserts() {
+    let disk = MemoryStorage::new();
+    let (store, dataset, end) = full_store(&disk, DiskReserve::Bytes(BYTES));
+    happens(dataset.flush());
     // Nothing is left that a flush would give back.
     disk.set_capacity(disk.used_bytes());
-    let mut was_spent = false;
-    // More deletes than the log has room for.
-    for key in all.clone().filter(|key| key % 10 != 3) {
-        assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}");
-        was_spent |= reserve_len(&disk) == Some(0);
-    }
-    assert!(was_spent, "it is what they took");
+    let unreserved = killed(&disk);
+    (0..end).filter(|key| key % 10 != 3).for_each(|key| assert!(delete(&dataset, key), "{key}"));
     dataset.flush().unwrap();
     dataset.compact().unwrap();
-    let left: Vec<i64> = all.clone().filter(|key| key % 10 == 3).collect();
+    assert!(reserve_len(&disk) >= Some(BYTES), "it is whole again");
+    dataset.insert(&record(end)).unwrap();
+    let left: Vec<i64> = (0..=end).filter(|key| key % 10 == 3 || *key == end).collect();
     assert_eq!(keys(&dataset), left);
-    // What the merge has freed makes it whole again.
-    assert!(keeps(&disk, BYTES), "{:?}", reserve_len(&disk));
-    dataset.insert(&record(all.end)).unwrap();
-    store.close().unwrap();
-    drop(dataset);
-    let (_store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
-    assert_eq!(keys(&dataset), [left, vec![all.end]].concat());
-    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), keys(&dataset).len() as u64);
+    close((store, dataset));
+    assert_eq!(keys(&open(&disk, DiskReserve::Bytes(BYTES)).1), left);
+    // Of a store that does without, others have the space.
+    let (_store, dataset) = open(&unreserved, DiskReserve::Bytes(0));
+    unreserved.set_capacity(unreserved.used_bytes());
+    assert!(!(0..end).filter(|key| key % 10 != 3).all(|key| delete(&dataset, key)), "there was room without it");
 }
 
 #[test]
-fn merges_go_on_where_flushes_have_filled_the_disk() {
+fn deletes_are_refused_when_the_reserve_is_used_up_and_continue_when_there_is_space() {
     let disk = MemoryStorage::new();
-    let (store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
-    dataset.set_merge_policy(Some(MergePolicy::Constant { components_max: 9 })).unwrap();
-    disk.set_capacity(disk.used_bytes() + (64 << 10));
-    for _ in 0..2 {
-        dataset.upsert(&record(0)).unwrap();
-        dataset.flush().unwrap();
-    }
-    let components = |store: &Store| store.info().unwrap().datasets[0].indexes[0].components;
-    assert!(components(&store) >= 3);
-    // Enough for the manifest in which the policy is, and for nothing else.
-    disk.set_capacity(disk.used_bytes() + (4 << 10));
-    dataset.set_merge_policy(None).unwrap();
-    assert_eq!(components(&store), 1);
-    assert_eq!(keys(&dataset), all.clone().collect::<Vec<_>>());
+    let options = Options {
+        merge_policy: MergePolicy::Constant { components_max: usize::MAX },
+        ..reserving(DiskReserve::Bytes(BYTES))
+    };
+    let (_store, dataset) = open_with(&disk, options.clone());
+    (0..4000).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    // Others take all that comes free.
+    let deleted = (0..4000).find(|key| {
+        disk.set_capacity(disk.used_bytes());
+        !delete(&dataset, *key)
+    });
+    let deleted = deleted.expect("the reserve has an end");
+    assert!(deleted > 100, "{deleted} deletes");
+    let info = dataset_info(&disk, &options);
+    assert!(info.contains("its reserve is released"), "{info}");
+    assert_eq!(keys(&dataset), (deleted..4000).collect::<Vec<_>>());
+    let refused = dataset.delete(&Key::Int(deleted)).unwrap_err();
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
+    assert!(delete(&dataset, deleted));
+    assert!(matches!(dataset.insert(&record(4000)), Err(Error::Full { .. })), "that is too little for the reserve");
     disk.set_capacity(u64::MAX);
-    dataset.upsert(&record(1)).unwrap();
+    dataset.insert(&record(4000)).unwrap();
+    assert_eq!(keys(&dataset), (deleted + 1..=4000).collect::<Vec<_>>());
+}
+
+fn dataset_info(disk: &MemoryStorage, options: &Options) -> String {
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    reader.info().unwrap().to_string()
+}
+
+#[test]
+fn flushes_and_drops_end_on_a_full_disk() {
+    let disk = MemoryStorage::new();
+    let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
+    let side = store.create_dataset(SIDE, first_schema()).unwrap();
+    (0..400).for_each(|key| side.insert(&record(key)).unwrap());
+    dataset.create_index("by_size", IndexKind::BTree, &["size"]).unwrap();
+    (0..100).for_each(|key| dataset.insert(&record(key)).unwrap());
+    disk.set_capacity(disk.used_bytes());
     dataset.flush().unwrap();
     disk.set_capacity(disk.used_bytes());
-    dataset.compact().unwrap();
-    assert_eq!(components(&store), 1);
-    assert!(keeps(&disk, BYTES), "{:?}", reserve_len(&disk));
-    assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
+    dataset.drop_index("by_size").unwrap();
+    disk.set_capacity(disk.used_bytes());
+    drop(side);
+    store.drop_dataset(SIDE).unwrap();
+    assert!(disk.list("components").unwrap().len() <= 2, "{:?}", disk.list("components"));
+    assert_eq!(keys(&dataset), (0..100).collect::<Vec<_>>());
+    let report = store.check(false).unwrap();
+    assert!(report.findings.is_empty(), "{report}");
 }
 
 #[test]
-fn what_has_no_room_with_the_reserve_leaves_it_to_others() {
-    const LITTLE: u64 = 6 << 10;
+fn a_merge_that_does_not_fit_is_given_up_and_made_when_there_is_space() {
     let disk = MemoryStorage::new();
-    let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(LITTLE));
+    let (store, dataset, end) = full_store(&disk, DiskReserve::Bytes(6 << 10));
+    happens(dataset.flush());
     disk.set_capacity(disk.used_bytes());
-    assert!(matches!(dataset.compact().unwrap_err(), Error::Full { .. }));
-    assert!(keeps(&disk, LITTLE), "{:?}", reserve_len(&disk));
-    assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
+    assert!(!happens(dataset.compact()));
+    assert!(reserve_len(&disk) >= Some(6 << 10), "it is whole again: {:?}", reserve_len(&disk));
+    assert_eq!(keys(&dataset), (0..end).collect::<Vec<_>>());
+    disk.set_capacity(u64::MAX);
+    dataset.insert(&record(end)).unwrap();
+    happens(dataset.flush());
+    dataset.compact().unwrap();
+    assert_eq!(store.info().unwrap().datasets[0].indexes[0].components, 1);
+    assert_eq!(keys(&dataset), (0..=end).collect::<Vec<_>>());
+}
+
+#[test]
+fn whatever_has_inserts_is_refused_while_the_reserve_is_released_in_later_sessions_too() {
+    let disk = MemoryStorage::new();
+    let (store, dataset, end) = full_store(&disk, DiskReserve::Bytes(BYTES));
+    dataset.flush().unwrap();
+    // Somebody else takes space.
+    disk.set_capacity(disk.used_bytes() - BYTES / 2);
+    let is_released = |key: &i64| delete(&dataset, *key) && reserve_len(&disk) == Some(0);
+    let first = (0..end).find(is_released).unwrap() + 1;
+    assert!(dataset.insert(&record(end)).unwrap_err().to_string().contains("its reserve is released"));
+    close((store, dataset));
+    disk.set_capacity(disk.used_bytes() + BYTES / 4);
+    let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
+    assert!(!happens(dataset.insert(&record(end))));
+    assert!(!happens(dataset.upsert(&record(0))));
+    let mut batch = dataset.atomic_batch();
+    batch.delete(&Key::Int(first)).unwrap();
+    batch.upsert(&record(end)).unwrap();
+    assert!(!happens(batch.commit()));
+    assert!(!happens(dataset.create_index("by_size", IndexKind::BTree, &["size"])));
+    assert!(!happens(store.importer_with(MAIN, first_schema(), &DatasetOptions::default())));
+    assert!(delete(&dataset, first));
+    let refused = dataset.insert(&record(end)).unwrap_err();
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
+    dataset.insert(&record(end)).unwrap();
+    assert_eq!(store.info().unwrap().disk_reserve_bytes, reserve_len(&disk));
+    assert_eq!(keys(&dataset), (first + 1..=end).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_store_is_opened_on_a_full_disk_in_any_number_of_sessions() {
+    let first = MemoryStorage::new();
+    let (_store, _dataset, end) = full_store(&first, DiskReserve::Bytes(BYTES));
+    let mut disk = killed(&first);
+    // There is no room even for the number of the process.
+    let capacity = disk.used_bytes() - 100;
+    disk.set_capacity(capacity);
+    for session in 0..40 {
+        let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
+        assert_eq!(keys(&dataset), (session..end).collect::<Vec<_>>());
+        assert!(delete(&dataset, session), "session {session}");
+        if session % 2 == 0 {
+            close((store, dataset));
+        } else {
+            disk = memory_of(&files_of(&disk));
+            disk.set_capacity(capacity);
+        }
+    }
+}
+
+#[test]
+fn an_opening_without_room_says_how_much_it_needs_and_changes_nothing() {
+    let first = MemoryStorage::new();
+    let options = roomy(DiskReserve::Bytes(BYTES));
+    let (_store, dataset) = open_with(&first, options.clone());
+    (0..400).for_each(|key| dataset.insert(&record(key)).unwrap());
+    first.open(RESERVE, OpenMode::Write).unwrap().set_len(0).unwrap();
+    let disk = killed(&first);
+    let refused = Store::open_on(Arc::new(disk.clone()), options.clone()).unwrap_err();
+    assert!(refused.to_string().contains("to open the store"), "{refused}");
+    let contents = |disk: &MemoryStorage| -> Files {
+        let is_content = |name: &String| name.starts_with("components/") || name == "MANIFEST";
+        files_of(disk).into_iter().filter(|(name, _)| is_content(name)).collect()
+    };
+    assert!(contents(&disk) == contents(&first));
+    let reader = Store::open_read_only_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    assert_eq!(keys(&reader.dataset(MAIN).unwrap()), (0..400).collect::<Vec<_>>(), "readers need no room");
+    disk.set_capacity(disk.used_bytes() + missing(&refused));
+    let (_store, dataset) = open_with(&disk, options);
+    assert_eq!(keys(&dataset), (0..400).collect::<Vec<_>>());
+    assert!(delete(&dataset, 0));
 }
 
 #[test]
 fn without_a_reserve_a_full_disk_has_no_room_for_a_flush() {
     let disk = MemoryStorage::new();
-    let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(0));
+    let (_store, dataset) = open(&disk, DiskReserve::Bytes(0));
+    (0..100).for_each(|key| dataset.insert(&record(key)).unwrap());
     assert_eq!(reserve_len(&disk), None);
-    assert!(matches!(dataset.compact().unwrap_err(), Error::Full { .. }));
-    assert_eq!(keys(&dataset), all.collect::<Vec<_>>());
-}
-
-/// How many bytes have to come free, as a refusal says.
-#[track_caller]
-fn missing(refused: &Error) -> u64 {
-    let message = refused.to_string();
-    let bytes = message.split_once("until ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-    bytes.expect(&message)
-}
-
-#[test]
-fn what_brings_more_is_refused_until_the_reserve_is_whole_in_later_sessions_too() {
-    let disk = MemoryStorage::new();
-    let (store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
-    dataset.flush().unwrap();
-    // Somebody else takes space.
-    disk.set_capacity(disk.used_bytes() - BYTES / 2);
-    let deleted = all.clone().find(|key| {
-        assert!(dataset.delete(&Key::Int(*key)).unwrap(), "{key}");
-        reserve_len(&disk) == Some(0)
-    });
-    let rest = deleted.unwrap() + 1..=all.end;
-    let refused = dataset.insert(&record(all.end)).unwrap_err();
-    assert!(matches!(&refused, Error::Full { what } if what.contains("reserve")), "{refused}");
-    store.close().unwrap();
-    drop(dataset);
-    // Some space comes free, but not enough.
-    disk.set_capacity(disk.used_bytes() + BYTES / 4);
-    let (store, dataset) = open(&disk, DiskReserve::Bytes(BYTES));
-    assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(0));
-    let is_full = |outcome: Result<(), Error>| match outcome {
-        Err(Error::Full { what }) => what.contains("reserve"),
-        other => panic!("{other:?}"),
-    };
-    assert!(is_full(dataset.insert(&record(all.end))));
-    assert!(is_full(dataset.upsert(&record(0))));
-    let mut batch = dataset.atomic_batch();
-    batch.delete(&Key::Int(*rest.start())).unwrap();
-    batch.upsert(&record(all.end)).unwrap();
-    assert!(is_full(batch.commit().map(|_| ())));
-    assert!(is_full(dataset.create_index("by_size", IndexKind::BTree, &["size"]).map(|_| ())));
-    assert!(is_full(store.importer_with(MAIN, schema(), &DatasetOptions::default()).map(|_| ())));
-    assert!(dataset.delete(&Key::Int(*rest.start())).unwrap());
-    // As much space as the message asks for, from whoever had it.
-    let refused = dataset.insert(&record(all.end)).unwrap_err();
-    disk.set_capacity(disk.used_bytes() + missing(&refused));
-    dataset.insert(&record(all.end)).unwrap();
-    assert!(keeps(&disk, BYTES));
-    assert_eq!(store.info().unwrap().disk_reserve_bytes, reserve_len(&disk));
-    assert_eq!(keys(&dataset), rest.skip(1).collect::<Vec<_>>());
-}
-
-/// Before deletes have taken anything of the reserve.
-#[test]
-fn what_the_log_has_no_room_for_is_refused_until_so_many_bytes_are_free() {
-    let disk = MemoryStorage::new();
-    let (_store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
-    let refused = dataset.insert(&record(all.end)).unwrap_err();
-    assert!(refused.to_string().contains("another file of the log"), "{refused}");
-    disk.set_capacity(disk.used_bytes() + missing(&refused));
-    dataset.insert(&record(all.end)).unwrap();
-    assert!(keeps(&disk, BYTES));
-}
-
-#[test]
-fn a_store_is_opened_on_a_full_disk() {
-    let disk = MemoryStorage::new();
-    let (store, dataset, all) = full_store(&disk, DiskReserve::Bytes(BYTES));
-    // As after a kill: nothing is put in order.
-    let files = files_of(&disk);
-    drop((store, dataset));
-    // On some there is no room even for the number of the process.
-    for taken_by_others in [0, 100] {
-        let image = memory_of(&files);
-        image.set_capacity(image.used_bytes() - taken_by_others);
-        let (_store, dataset) = open(&image, DiskReserve::Bytes(BYTES));
-        assert_eq!(keys(&dataset), all.clone().collect::<Vec<_>>());
-        assert!(dataset.delete(&Key::Int(0)).unwrap());
-    }
+    disk.set_capacity(disk.used_bytes());
+    assert!(!happens(dataset.flush()));
+    assert_eq!(keys(&dataset), (0..100).collect::<Vec<_>>());
 }
 
 #[test]
 fn the_reserve_has_the_size_that_is_asked_for() {
     let disk = MemoryStorage::new();
     let reopened = |reserve: DiskReserve| {
-        let (store, dataset) = open(&disk, reserve);
-        drop(dataset);
-        store.close().unwrap();
+        close(open(&disk, reserve));
         reserve_len(&disk)
     };
-    assert_eq!(reopened(DiskReserve::Automatic), None, "nothing is stored");
     assert_eq!(reopened(DiskReserve::Bytes(50_000)), Some(50_000));
+    assert_eq!(reopened(DiskReserve::Automatic), Some(2 << 20));
     assert_eq!(reopened(DiskReserve::Bytes(40_000)), Some(40_000));
-    let (store, dataset) = open(&disk, DiskReserve::Bytes(0));
-    assert_eq!(reserve_len(&disk), None);
-    (0..400).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    drop(dataset);
-    store.close().unwrap();
-    assert_eq!(reopened(DiskReserve::Automatic), Some(2 << 20));
-    assert_eq!(reopened(DiskReserve::Automatic), Some(2 << 20));
-}
-
-#[test]
-fn a_store_that_was_emptied_needs_no_reserve() {
-    let disk = MemoryStorage::new();
-    let (store, dataset, all) = full_store(&disk, DiskReserve::Automatic);
-    dataset.flush().unwrap();
-    disk.set_capacity(disk.used_bytes() - (1 << 20));
-    all.clone().for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-    assert_eq!(store.info().unwrap().disk_reserve_bytes, Some(LAST));
-    assert!(store.info().unwrap().to_string().contains("the disk was full, its reserve is in use"));
-    dataset.compact().unwrap();
-    let info = store.info().unwrap();
-    assert_eq!((info.datasets[0].indexes[0].components, info.disk_reserve_bytes), (0, None));
-    dataset.insert(&record(0)).unwrap();
-    assert_eq!(keys(&dataset), [0]);
-}
-
-#[test]
-fn where_there_was_never_room_for_a_reserve_inserts_go_on() {
-    let disk = MemoryStorage::new();
-    disk.set_capacity(300 << 10);
-    let (_store, dataset) = open(&disk, DiskReserve::Automatic);
-    (0..200).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    assert!(reserve_len(&disk).is_none_or(|bytes| bytes < 300 << 10));
-    (200..300).for_each(|key| dataset.insert(&record(key)).unwrap());
-    assert_eq!(keys(&dataset), (0..300).collect::<Vec<_>>());
-}
-
-/// The same disk as it is now, with no more room than is taken, as if the process were killed and another program had taken the rest.
-fn taken(disk: &MemoryStorage) -> MemoryStorage {
-    let image = memory_of(&files_of(disk));
-    image.set_capacity(image.used_bytes());
-    image
-}
-
-/// What is in memory has room on disk at any time, be it in the reserve.
-#[test]
-fn inserts_never_bring_more_into_memory_than_has_room_in_components() {
-    for reserve in [DiskReserve::Automatic, DiskReserve::Bytes(8 << 10)] {
-        let disk = MemoryStorage::new();
-        disk.set_capacity(4 << 20);
-        let (_store, dataset) = open_with(&disk, roomy(reserve));
-        // Before that there was less than one file of the log.
-        (0..400).for_each(|key| dataset.insert(&record(key)).unwrap());
-        let mut looked_at = 0;
-        let end = (400..)
-            .find(|&key| match dataset.insert(&record(key)) {
-                Ok(()) if key % 1499 == 0 => {
-                    let (_store, dataset) = open_with(&taken(&disk), roomy(reserve));
-                    merged_or_not(dataset.flush()).unwrap_or_else(|error| panic!("after {key}, {reserve:?}: {error}"));
-                    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), key as u64 + 1);
-                    looked_at += 1;
-                    false
-                }
-                Ok(()) => false,
-                Err(Error::Full { .. }) => true,
-                Err(other) => panic!("{other}"),
-            })
-            .unwrap();
-        // They end where the disk does.
-        let stored: u64 = disk.list("components").unwrap().iter().map(|name| len_of(&disk, name)).sum();
-        assert!(looked_at > 10 && stored > 3 << 19, "{looked_at} times, {stored} bytes of components, {reserve:?}");
-        if reserve != DiskReserve::Automatic {
-            // What is kept is too little for many deletes.
-            continue;
-        }
-        // Nothing is left for anybody.
-        let disk = taken(&disk);
-        let (_store, dataset) = open_with(&disk, roomy(reserve));
-        let all = 0..end;
-        all.clone()
-            .filter(|key| key % 10 != 3)
-            .for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-        dataset.compact().unwrap();
-        dataset.insert(&record(end)).unwrap();
-        let left: Vec<i64> = all.filter(|key| key % 10 == 3).collect();
-        assert_eq!(keys(&dataset), [left, vec![end]].concat());
-    }
-}
-
-/// What was flushed or closed, be it that there was no room for the merges.
-fn merged_or_not(outcome: Result<(), Error>) -> Result<(), Error> {
-    match outcome {
-        Err(Error::Unmerged { cause, .. }) if matches!(*cause, Error::Full { .. }) => Ok(()),
-        outcome => outcome,
-    }
-}
-
-fn len_of(disk: &MemoryStorage, component: &str) -> u64 {
-    disk.open(&format!("components/{component}"), OpenMode::Read).unwrap().len().unwrap()
-}
-
-/// Threads fill the disk while flushes and merges in the background use the reserve and give it back, or not yet.
-#[test]
-fn threads_that_fill_a_disk_leave_room_for_what_they_brought() {
-    const THREADS: i64 = 4;
-    let disk = MemoryStorage::new();
-    disk.set_capacity(6 << 20);
-    let options = Options { background: true, threads_max: None, ..roomy(DiskReserve::Automatic) };
-    let (store, dataset) = open_with(&disk, options.clone());
-    let inserted: u64 = std::thread::scope(|scope| {
-        let fill = |first: i64| {
-            let keys = (first..).step_by(THREADS as usize);
-            keys.take_while(|&key| match dataset.insert(&record(key)) {
-                Ok(()) => true,
-                Err(Error::Full { .. }) => false,
-                Err(other) => panic!("{other}"),
-            })
-            .count() as u64
-        };
-        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || fill(first))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-    });
-    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), inserted);
-    let stored = inserted * 150;
-    assert!(stored > 2 << 20, "{inserted} records are no reason for a full disk of 6 MiB");
-    merged_or_not(store.close()).unwrap();
-    drop(dataset);
-    let (_store, dataset) = open_with(&disk, Options { background: false, ..options });
-    merged_or_not(dataset.flush()).unwrap();
-    assert!(dataset.delete(&Key::Int(0)).unwrap());
-    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), inserted - 1);
-}
-
-#[test]
-fn a_flush_has_the_space_of_the_spare_files_of_the_log() {
-    let disk = MemoryStorage::new();
-    let (_store, dataset) = open_with(&disk, roomy(DiskReserve::Bytes(0)));
-    (0..8000).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    let files = disk.list("log").unwrap().len();
-    assert!(files > 1);
-    (8000..8200).for_each(|key| dataset.insert(&record(key)).unwrap());
-    disk.set_capacity(disk.used_bytes());
-    dataset.flush().unwrap();
-    assert!(disk.list("log").unwrap().len() < files);
-    assert_eq!(keys(&dataset), (0..8200).collect::<Vec<_>>());
-}
-
-/// Deletes on a disk on which others take all that comes free, until there is nothing: then the process is killed.
-#[test]
-fn deletes_leave_what_it_takes_to_open_the_store_and_to_free_what_they_have_deleted() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Automatic);
-    options.log.spare_segments = 0;
-    let (_store, dataset) = open_with(&disk, options.clone());
-    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    let deleted = (0..COUNT).take_while(|&key| {
-        disk.set_capacity(disk.used_bytes());
-        match dataset.delete(&Key::Int(key)) {
-            Ok(is_deleted) => is_deleted,
-            Err(Error::Full { .. }) => false,
-            Err(other) => panic!("{other}"),
-        }
-    });
-    let deleted = deleted.count() as i64;
-    assert!((1000..COUNT / 2).contains(&deleted), "{deleted} deleted on a disk without room");
-    assert_eq!(reserve_len(&disk), Some(LAST));
-    let disk = taken(&disk);
-    let (_store, dataset) = open_with(&disk, options);
-    assert_eq!(keys(&dataset), (deleted..COUNT).collect::<Vec<_>>());
-    // Others give a little back.
-    disk.set_capacity(disk.used_bytes() + (128 << 10));
-    (deleted..COUNT).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-    assert!(keys(&dataset).is_empty());
-}
-
-/// Others have all of the reserve, and leave some room, but less than its last bytes.
-#[test]
-fn deletes_do_not_take_what_the_disk_has_for_opening_and_merges() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Bytes(4 << 20));
-    options.log.spare_segments = 0;
-    let (store, dataset) = open_with(&disk, options.clone());
-    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    drop(dataset);
-    store.close().unwrap();
-    disk.open(RESERVE, OpenMode::Write).unwrap().set_len(0).unwrap();
-    disk.set_capacity(disk.used_bytes() + LAST / 2);
-    let (_store, dataset) = open_with(&disk, options);
-    // Fewer than would make a merge of what they leave worth while.
-    let mut deletes = (0..COUNT / 40).map(|key| (key, dataset.delete(&Key::Int(key))));
-    let (next, refused) = deletes.find_map(|(key, outcome)| Some((key, outcome.err()?))).unwrap();
-    assert!(matches!(&refused, Error::Full { .. }), "{refused}");
-    assert!(reserve_len(&disk).unwrap() > LAST / 2, "{:?}", reserve_len(&disk));
-    disk.set_capacity(disk.used_bytes() + missing(&refused));
-    assert!(dataset.delete(&Key::Int(next)).unwrap());
-    assert_eq!(keys(&dataset), (next + 1..COUNT).collect::<Vec<_>>());
-}
-
-/// They come after the usual merges, which have no room with the rest of it.
-#[test]
-fn merges_by_front_parts_have_the_last_of_the_reserve() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Bytes(4 << 20));
-    options.log.spare_segments = 0;
-    let (_store, dataset) = open_with(&disk, options);
-    (0..COUNT).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    let is_left = |key: &i64| key % 4 == 3;
-    (0..COUNT).filter(|key| !is_left(key)).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-    dataset.flush().unwrap();
-    // Others take what all but the last bytes give up.
-    disk.set_capacity(disk.used_bytes() - (reserve_len(&disk).unwrap() - LAST));
-    let before = disk.used_bytes();
-    dataset.compact().unwrap();
-    assert_eq!(keys(&dataset), (0..COUNT).filter(is_left).collect::<Vec<_>>());
-    assert!(disk.used_bytes() < before);
-}
-
-/// Each session begins a file of the log, which the next one gives up again.
-#[test]
-fn any_number_of_short_sessions_goes_on_on_a_full_disk() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Automatic);
-    options.log.first_segment_size = 256 << 10;
-    let (store, dataset) = open_with(&disk, options.clone());
-    (0..2000).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    drop(dataset);
-    store.close().unwrap();
-    // Twice as much as a session takes at first.
-    let reserve = disk.open(RESERVE, OpenMode::Write).unwrap();
-    reserve.set_len(512 << 10).unwrap();
-    disk.set_capacity(disk.used_bytes());
-    for key in 0..60 {
-        let (store, dataset) = open_with(&disk, options.clone());
-        if key % 3 == 2 {
-            let refused = dataset.insert(&record(5000)).unwrap_err();
-            assert!(matches!(refused, Error::Full { .. }), "{refused}");
-        } else {
-            assert!(dataset.delete(&Key::Int(key)).unwrap());
-        }
-        drop(dataset);
-        // Every other session ends with a kill.
-        if key % 2 == 0 {
-            merged_or_not(store.close()).unwrap();
-        }
-    }
-    assert_eq!(open_with(&disk, options).1.snapshot().count(&Query::new()).unwrap(), 1960);
-}
-
-#[test]
-fn a_store_is_opened_where_a_usual_file_of_the_log_has_no_room() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Bytes(0));
-    options.log.first_segment_size = 256 << 10;
-    let (store, dataset) = open_with(&disk, options.clone());
-    (0..2000).for_each(|key| dataset.insert(&record(key)).unwrap());
-    drop((store, dataset));
-    disk.set_capacity(disk.used_bytes() + (64 << 10));
-    let (_store, dataset) = open_with(&disk, options);
-    assert!(dataset.delete(&Key::Int(7)).unwrap());
-    assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 1999);
-}
-
-/// What is left of the reserve is for the flush of the deletes, too.
-#[test]
-fn deletes_take_little_for_the_log_while_the_reserve_is_in_use() {
-    let disk = MemoryStorage::new();
-    let mut options = roomy(DiskReserve::Bytes(1 << 20));
-    options.log.spare_segments = 0;
-    let (store, dataset) = open_with(&disk, options.clone());
-    (0..1000).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
-    drop(dataset);
-    store.close().unwrap();
-    // It was given up, and others have half of it.
-    disk.open(RESERVE, OpenMode::Write).unwrap().set_len(0).unwrap();
-    disk.set_capacity(disk.used_bytes() + (512 << 10));
-    let (_store, dataset) = open_with(&disk, options);
-    let files = disk.list("log").unwrap();
-    (0..1000).for_each(|key| assert!(dataset.delete(&Key::Int(key)).unwrap(), "{key}"));
-    let new: Vec<String> = disk.list("log").unwrap().into_iter().filter(|name| !files.contains(name)).collect();
-    assert!(!new.is_empty());
-    for name in new {
-        let bytes = disk.open(&format!("log/{name}"), OpenMode::Read).unwrap().len().unwrap();
-        assert_eq!(bytes, 12 << 10, "{name}");
-    }
-}
-
-/// A long log is flushed when a store is opened, which is no reason to refuse it where there is no room for that.
-#[test]
-fn a_store_with_a_long_log_is_opened_on_a_disk_without_room_for_a_flush() {
-    let disk = MemoryStorage::new();
-    let (store, dataset) = open(&disk, DiskReserve::Bytes(0));
-    disk.set_capacity(400 << 10);
-    let end = fill(&dataset, 0);
-    // As a kill leaves it.
-    let files = files_of(&disk);
-    drop((store, dataset));
-    let disk = memory_of(&files);
-    assert!(disk.list("log").unwrap().len() > 6, "{:?}", disk.list("log"));
-    disk.set_capacity(disk.used_bytes() + (14 << 10));
-    let (store, dataset) = open(&disk, DiskReserve::Bytes(0));
-    assert_eq!(keys(&dataset), (0..end).collect::<Vec<_>>());
-    assert!(matches!(dataset.flush(), Err(Error::Full { .. })), "there was no room");
-    assert!(dataset.delete(&Key::Int(7)).unwrap());
-    disk.set_capacity(1 << 30);
-    dataset.flush().unwrap();
-    assert_eq!(keys(&dataset).len(), end as usize - 1);
-    drop(dataset);
-    store.close().unwrap();
+    assert_eq!(reopened(DiskReserve::Bytes(0)), None);
 }
 
 /// Copies of a store may leave out what is all zeros.
@@ -590,25 +323,170 @@ fn a_store_with_a_long_log_is_opened_on_a_disk_without_room_for_a_flush() {
 fn a_reserve_that_was_copied_without_its_space_gets_it_again() {
     use std::os::unix::fs::MetadataExt;
     let directory = tempfile::tempdir().unwrap();
-    // A size that is let be as long as it is about right.
     let options = reserving(DiskReserve::Automatic);
-    let path = directory.path().join("store");
+    let (path, copy) = (directory.path().join("store"), directory.path().join("copy"));
     let store = Store::open(&path, options.clone()).unwrap();
-    let dataset = store.create_dataset(MAIN, schema()).unwrap();
-    (0..10).for_each(|key| dataset.insert(&record(key)).unwrap());
-    dataset.flush().unwrap();
     // As a kill leaves it.
-    let copy = directory.path().join("copy");
     put_files(&RealStorage::new(&copy), &files_of(&RealStorage::new(&path)));
     let reserve = copy.join(RESERVE);
-    let found = std::fs::metadata(&reserve).unwrap();
-    assert!(found.len() >= 2 << 20, "{found:?}");
+    let length = std::fs::metadata(&reserve).unwrap().len();
     let allocated = || std::fs::metadata(&reserve).unwrap().blocks() * 512;
-    std::fs::File::create(&reserve).unwrap().set_len(found.len()).unwrap();
-    assert!(allocated() < found.len(), "the file system knows holes");
+    std::fs::File::create(&reserve).unwrap().set_len(length).unwrap();
+    assert!(allocated() < length, "the file system knows holes");
     let copy = Store::open(&copy, options).unwrap();
-    assert!(allocated() >= found.len());
+    assert!(allocated() >= length);
     copy.close().unwrap();
-    drop(dataset);
     store.close().unwrap();
+}
+
+/// What is in memory has room on disk at any time, be it in the reserve.
+#[test]
+fn inserts_never_bring_more_into_memory_than_the_reserve_can_flush() {
+    let disk = MemoryStorage::new();
+    disk.set_capacity(4 << 20);
+    let options = roomy(DiskReserve::Bytes(64 << 10));
+    let (_store, dataset) = open_with(&disk, options.clone());
+    let mut looked_at = 0;
+    for key in 0.. {
+        if !happens(dataset.insert(&record(key))) {
+            break;
+        }
+        if key % 1499 == 0 {
+            let (_store, dataset) = open_with(&killed(&disk), options.clone());
+            let flushed = dataset.flush();
+            assert!(matches!(flushed, Ok(()) | Err(Error::Unmerged { .. })), "after {key}: {flushed:?}");
+            assert_eq!(keys(&dataset).len() as i64, key + 1);
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 10, "{looked_at} times");
+}
+
+/// Threads fill the disk while flushes and merges in the background release the reserve and restore it.
+#[test]
+fn threads_that_fill_a_disk_leave_room_for_their_flush() {
+    const THREADS: i64 = 4;
+    let disk = MemoryStorage::new();
+    disk.set_capacity(6 << 20);
+    let options = Options { background: true, threads_max: None, ..roomy(DiskReserve::Bytes(256 << 10)) };
+    let (store, dataset) = open_with(&disk, options.clone());
+    let inserted: usize = std::thread::scope(|scope| {
+        let fill = |first: i64| {
+            let keys = (first..).step_by(THREADS as usize);
+            keys.take_while(|&key| happens(dataset.insert(&record(key)))).count()
+        };
+        let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || fill(first))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(keys(&dataset).len(), inserted);
+    assert!(inserted * 150 > 2 << 20, "{inserted} records are no reason for a full disk of 6 MiB");
+    drop(dataset);
+    happens(store.close());
+    let (_store, dataset) = open_with(&disk, Options { background: false, ..options });
+    happens(dataset.flush());
+    assert!(delete(&dataset, 0));
+    assert_eq!(keys(&dataset).len(), inserted - 1);
+}
+
+#[test]
+fn a_crash_while_the_reserve_changes_loses_nothing() {
+    let controller = Controller::new();
+    let options = reserving(DiskReserve::Bytes(BYTES));
+    let store = Store::open_on(controller.storage(), options.clone()).unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    (0..60).for_each(|key| dataset.insert(&record(key)).unwrap());
+    dataset.flush().unwrap();
+    let disk = controller.memory();
+    disk.set_capacity(disk.used_bytes());
+    let before = controller.events();
+    // Each step deletes one more, with the reserve released, restored, used by a merge.
+    let mut states = vec![before];
+    for key in 0..40 {
+        assert!(delete(&dataset, key));
+        states.push(controller.events());
+        if key % 10 == 9 {
+            dataset.flush().unwrap();
+            disk.set_capacity(disk.used_bytes());
+        }
+    }
+    let budget = Budget { samples: 2, ..Budget::default() };
+    let mut lengths = std::collections::BTreeSet::new();
+    for cut in before..=controller.events() {
+        let acknowledged = states.iter().filter(|end| **end <= cut).count() as i64 - 1;
+        for image in controller.images(cut, &budget, cut as u64).chain([controller.process_kill(cut)]) {
+            lengths.insert(image.read(RESERVE).map(|bytes| bytes.len()));
+            let store = Store::open_on(image.storage(), options.clone()).unwrap();
+            let found = keys(&store.dataset(MAIN).unwrap());
+            let expected = |deleted: i64| found == (deleted..60).collect::<Vec<_>>();
+            assert!(expected(acknowledged) || expected(acknowledged + 1), "{found:?}: {}", image.describe());
+        }
+    }
+    assert!(lengths.len() > 2, "{lengths:?}");
+}
+
+/// Whatever a full disk refuses has not happened, and everything else has; after kills with a reserve of any length as well.
+#[test]
+fn a_random_run_on_a_disk_that_fills_and_is_freed_agrees_with_a_model() {
+    let (mut random, seed) = seeded(77);
+    let sizes = [0, 16 << 10, BYTES];
+    let mut refused = 0;
+    for round in 0..12 {
+        let options = reserving(DiskReserve::Bytes(sizes[round % sizes.len()]));
+        let mut disk = MemoryStorage::new();
+        let (mut store, mut dataset) = open_with(&disk, options.clone());
+        let mut model = BTreeMap::new();
+        for step in 0..150 {
+            let at = format!("seed {seed}, round {round}, step {step}");
+            let key = random.random_range(0..300);
+            match random.random_range(0..20) {
+                0..8 => {
+                    for key in key..key + 20 {
+                        if happens(dataset.upsert(&record(key))) {
+                            model.insert(key, ());
+                        } else {
+                            refused += 1;
+                        }
+                    }
+                }
+                8..13 => {
+                    for key in key..key + 20 {
+                        match dataset.delete(&Key::Int(key)) {
+                            Ok(was_there) => assert_eq!(was_there, model.remove(&key).is_some(), "{key}: {at}"),
+                            refused => assert!(!happens(refused), "{at}"),
+                        }
+                    }
+                }
+                13 | 14 => _ = happens(dataset.flush()),
+                15 => _ = happens(dataset.compact()),
+                16 | 17 => disk.set_capacity(disk.used_bytes() + random.random_range(0..64 << 10)),
+                18 => disk.set_capacity(u64::MAX),
+                _ => {
+                    let mut files = files_of(&disk);
+                    drop((store, dataset));
+                    match random.random_range(0..3) {
+                        0 => _ = files.remove(RESERVE),
+                        1 => _ = files.insert(RESERVE.into(), vec![0; random.random_range(0..200 << 10)]),
+                        _ => {}
+                    }
+                    disk = memory_of(&files);
+                    disk.set_capacity(disk.used_bytes() + random.random_range(0..20 << 10));
+                    let opened = Store::open_on(Arc::new(disk.clone()), options.clone());
+                    store = opened.unwrap_or_else(|error| {
+                        assert!(!happens(Err::<(), _>(error)), "{at}");
+                        disk.set_capacity(u64::MAX);
+                        Store::open_on(Arc::new(disk.clone()), options.clone()).unwrap()
+                    });
+                    dataset = store.dataset(MAIN).unwrap();
+                }
+            }
+            assert_eq!(keys(&dataset), model.keys().copied().collect::<Vec<_>>(), "{at}");
+        }
+        disk.set_capacity(u64::MAX);
+        dataset.upsert(&record(-1)).unwrap();
+        dataset.compact().unwrap();
+        assert_eq!(keys(&dataset).len(), model.len() + 1, "seed {seed}, round {round}");
+        let report = store.check(false).unwrap();
+        assert!(report.findings.is_empty(), "seed {seed}, round {round}: {report}");
+    }
+    assert!(refused > 0, "the disk was never full");
 }

@@ -1,5 +1,5 @@
-//! A dropped dataset goes at once and for good. Its name is free, and its id is never used again. Its files and memory
-//! are given up. Whoever works on it gets an error.
+//! A dropped dataset disappears at once and for good. Its name is free, and its id is never reused.
+//! Its files and memory are released. Its users get an error.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn is_dropped<T: std::fmt::Debug>(outcome: terrane::Result<T>) {
     assert!(matches!(outcome, Err(Error::Dropped { .. })), "{outcome:?}");
 }
 
-/// A store with two datasets, one with partitions, with records on disk and in memory.
+/// A store with two datasets, one of them partitioned, with records on disk and in memory.
 fn two(storage: &Arc<dyn Storage>) -> (Store, Dataset, Dataset) {
     let store = open(storage);
     let kept = store.create_dataset(KEPT, first_schema()).unwrap();
@@ -89,9 +89,9 @@ fn its_name_is_free_at_once_for_records_of_another_schema() {
     assert_sound(&store);
 }
 
-/// What was written to it stands in the log still, with the id that it had.
+/// The log still has its entries, with its id.
 #[test]
-fn its_entries_in_the_log_are_passed_over_and_its_id_is_never_used_again() {
+fn its_log_entries_are_skipped_and_its_id_is_never_reused() {
     let ids = |storage: &Arc<dyn Storage>| {
         let manifest = Manifest::read(&**storage).unwrap().unwrap();
         (manifest.datasets.iter().map(|dataset| dataset.id).collect::<Vec<_>>(), manifest.next_dataset_id)
@@ -101,7 +101,7 @@ fn its_entries_in_the_log_are_passed_over_and_its_id_is_never_used_again() {
     assert_eq!(ids(&storage), (vec![1, 2], 3));
     store.drop_dataset(GONE).unwrap();
     fill(&kept, 40..50);
-    // As a kill leaves it.
+    // The state after a kill.
     let killed = storage_of(&files_of(&*storage));
     drop((store, kept, gone));
     for storage in [storage, killed] {
@@ -121,7 +121,7 @@ fn its_entries_in_the_log_are_passed_over_and_its_id_is_never_used_again() {
 }
 
 #[test]
-fn handles_feeds_and_batches_that_are_open_fail_as_dropped() {
+fn open_handles_feeds_and_batches_fail_as_dropped() {
     let storage = memory();
     let (store, kept, gone) = two(&storage);
     let mut feed = gone.feed("source").unwrap();
@@ -132,7 +132,7 @@ fn handles_feeds_and_batches_that_are_open_fail_as_dropped() {
     let mut importer = store.importer(GONE, first_schema()).unwrap();
     importer.push(&rows(&[102])).unwrap();
     store.drop_dataset(GONE).unwrap();
-    // Also where another one has taken the name.
+    // Also if another dataset has taken the name.
     let anew = store.create_dataset(GONE, first_schema()).unwrap();
     is_dropped(gone.insert(&at(103)));
     is_dropped(gone.upsert(&at(103)));
@@ -166,7 +166,7 @@ fn handles_feeds_and_batches_that_are_open_fail_as_dropped() {
 }
 
 #[test]
-fn snapshots_that_there_are_can_be_read_and_keep_the_files_until_they_go() {
+fn existing_snapshots_can_be_read_and_keep_the_files() {
     let storage = memory();
     let (store, kept, gone) = two(&storage);
     drop(kept);
@@ -181,7 +181,7 @@ fn snapshots_that_there_are_can_be_read_and_keep_the_files_until_they_go() {
     for _ in 0..2 {
         assert_eq!((snapshot.count(&Query::new()).unwrap(), snapshot.count(&window).unwrap()), (40, 30));
         assert_eq!(snapshot.get(&Key::Int(33)).unwrap(), Some(at(33)));
-        // They do not rest on memory that is not accounted for.
+        // They do not rely on unaccounted memory.
         store.dataset(KEPT).unwrap().compact().unwrap();
     }
     let theirs = reader.dataset(GONE).unwrap();
@@ -193,7 +193,7 @@ fn snapshots_that_there_are_can_be_read_and_keep_the_files_until_they_go() {
 }
 
 #[test]
-fn memory_and_disk_are_free_when_nobody_reads_it() {
+fn memory_and_disk_are_freed_after_the_last_reader() {
     let storage = memory();
     let (store, kept, gone) = two(&storage);
     let memory = || store.info().unwrap().datasets.iter().map(|dataset| dataset.memory_bytes).sum::<u64>();
@@ -202,17 +202,17 @@ fn memory_and_disk_are_free_when_nobody_reads_it() {
     store.drop_dataset(GONE).unwrap();
     let after = memory();
     assert!(after < before && after > 0, "{after} of {before}");
-    assert_eq!(store.maintenance().flushes, flushes, "what goes is not written before");
+    assert_eq!(store.maintenance().flushes, flushes, "a dropped dataset is not flushed before");
     assert_eq!(storage.list("components").unwrap().len(), 2);
-    // Handles keep nothing.
+    // Handles keep no memory or files.
     drop((gone, kept));
     store.drop_dataset(KEPT).unwrap();
     assert_eq!((memory(), storage.list("components").unwrap().len()), (0, 0));
 }
 
-/// The log has none of its numbers any more, and no other dataset has as high ones.
+/// The log has none of its row numbers any more, and no other dataset has such high ones.
 #[test]
-fn its_numbers_are_not_given_out_again() {
+fn its_numbers_are_not_reused() {
     let (storage, backup) = (memory(), memory());
     let (store, _kept, gone) = two(&storage);
     for round in 0..40 {
@@ -229,7 +229,8 @@ fn its_numbers_are_not_given_out_again() {
     assert!(store.backup_to(backup, None).unwrap().sequence >= sequence);
 }
 
-/// Does something and drops the dataset in the middle of it, when a component file is created for the `at`-th time.
+/// Runs `work`, and drops the dataset during it, when a component file is created for the `at`-th
+/// time.
 fn dropped_during(at: usize, work: impl Fn(&Dataset) -> terrane::Result<()>) -> terrane::Result<()> {
     let inner = memory();
     let storage = Arc::new(HookedStorage::new(inner.clone()));
@@ -266,25 +267,25 @@ fn dropped_during(at: usize, work: impl Fn(&Dataset) -> terrane::Result<()>) -> 
 }
 
 #[test]
-fn flushes_and_merges_under_way_install_nothing() {
+fn running_flushes_and_merges_install_nothing() {
     for at in [1, 4] {
         dropped_during(at, Dataset::flush).unwrap();
     }
-    // Behind the flush of what is in memory, which has two files of each partition.
+    // After the flush of the memory components, which creates two files per partition.
     for at in [7, 9] {
         dropped_during(at, Dataset::compact).unwrap();
     }
 }
 
 #[test]
-fn a_build_of_an_index_under_way_ends_as_dropped() {
+fn a_running_index_build_ends_as_dropped() {
     for at in [1, 3] {
         is_dropped(dropped_during(at, |gone| gone.create_index("by-size", IndexKind::BTree, &["size"])));
     }
 }
 
 #[test]
-fn a_backup_goes_on_over_a_drop() {
+fn a_backup_continues_over_a_drop() {
     let (storage, backup) = (memory(), memory());
     let (store, kept, gone) = two(&storage);
     let restored = |point: &str| {
@@ -329,7 +330,7 @@ fn a_store_without_a_log_drops_datasets_as_well() {
 }
 
 #[test]
-fn a_join_with_a_dropped_dataset_says_so() {
+fn a_join_with_a_dropped_dataset_fails_as_dropped() {
     let storage = memory();
     let (store, kept, gone) = two(&storage);
     store.drop_dataset(GONE).unwrap();

@@ -1,4 +1,4 @@
-//! A component file of another store, or of a copy that went its own way, is never read as one's own.
+//! A component file of another store, or of a diverged copy, is never read as the store's own.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use terrane_testkit::MemoryStorage;
 
 const KEYS: i64 = 300;
 
-/// Writes a value into every record and flushes, so that stores differ in nothing else.
+/// Writes a value into every record and flushes, so that stores differ only in the value.
 fn write(storage: &Arc<dyn Storage>, value: i64) {
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
     let dataset = match store.dataset("d") {
@@ -26,7 +26,7 @@ fn write(storage: &Arc<dyn Storage>, value: i64) {
     store.close().unwrap();
 }
 
-/// The values of all records; an error where one is met.
+/// The values of all records, or the first error.
 fn values(files: &Files) -> Result<Vec<i64>, Error> {
     let store = Store::open_on(storage_of(files), small_options())?;
     let snapshot = store.dataset("d")?.snapshot();
@@ -50,7 +50,7 @@ fn swap(own: &Files, foreign: &Files, value: i64) {
     for replaced in different.iter().map(std::slice::from_ref).chain([&different[..]]) {
         let mut files = own.clone();
         for (name, bytes) in replaced {
-            assert_eq!(own[*name].len(), bytes.len(), "the files differ in nothing but their contents");
+            assert_eq!(own[*name].len(), bytes.len(), "the files differ only in their contents");
             files.insert((*name).clone(), (*bytes).clone());
         }
         match values(&files) {
@@ -69,7 +69,7 @@ fn files_of_another_store_are_noticed() {
 }
 
 #[test]
-fn files_of_a_copy_that_went_its_own_way_are_noticed() {
+fn files_of_a_diverged_copy_are_noticed() {
     let origin: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     write(&origin, 5);
     let copy = storage_of(&files_of(&*origin));

@@ -1,4 +1,4 @@
-//! Records without keys are numbered above every key that is there.
+//! Records without keys get numbers above every existing key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -19,7 +19,7 @@ fn batch(keys: Option<&[i64]>, rows: usize) -> RecordBatch {
 }
 
 #[test]
-fn numbers_go_on_above_keys_of_the_same_session() {
+fn numbers_continue_above_keys_of_the_same_session() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let mut schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
     schema.key.generated = true;
@@ -38,7 +38,7 @@ fn numbers_go_on_above_keys_of_the_same_session() {
 
 /// The largest key may be in any partition.
 #[test]
-fn numbers_go_on_above_the_keys_of_all_partitions() {
+fn numbers_continue_above_the_keys_of_all_partitions() {
     let storage: Arc<MemoryStorage> = Arc::new(MemoryStorage::new());
     let mut schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
     schema.key.generated = true;
@@ -71,7 +71,7 @@ fn with_key(key: Key) -> Record {
     Record { key, geometry: None, values: vec![Value::Null, Value::Null] }
 }
 
-/// Above the largest key there is no row number: the record is refused and told why.
+/// There is no row number above the largest key: the record is refused, with the reason.
 #[test]
 fn numbers_end_at_the_largest_key_and_never_begin_again() {
     let cases = [
@@ -84,7 +84,7 @@ fn numbers_end_at_the_largest_key_and_never_begin_again() {
             let (_store, dataset) = store_of(key_type);
             let mut keys = 1;
             if known {
-                // The counter is running before the large key comes.
+                // The counter has started before the large key is written.
                 assert_eq!(dataset.write_batch(&batch(None, 1), OnConflict::Refuse).unwrap().keys.len(), 1);
                 keys += 1;
             }
@@ -99,16 +99,16 @@ fn numbers_end_at_the_largest_key_and_never_begin_again() {
             assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), keys);
         }
     }
-    // One below the end there is one number.
+    // Below the end, one number is left.
     let (_store, dataset) = store_of(KeyType::Int64);
     dataset.insert(&with_key(Key::Int(i64::MAX - 1))).unwrap();
     let outcome = dataset.write_batch(&batch(None, 2), OnConflict::Refuse).unwrap();
     assert_eq!((outcome.keys, outcome.refused.len()), (vec![Key::Int(i64::MAX)], 1));
 }
 
-/// Every way in which a key of its own comes in moves the numbers on.
+/// Every way of writing a key advances the numbers.
 #[test]
-fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
+fn numbers_continue_above_keys_of_imports_and_atomic_batches() {
     let (store, dataset) = store_of(KeyType::Int64);
     let next = || dataset.write_batch(&batch(None, 1), OnConflict::Refuse).unwrap().keys;
     assert_eq!(next(), [Key::Int(0)]);
@@ -117,7 +117,7 @@ fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
     importer.finish(&mut |row| Err(row.error)).unwrap();
     assert_eq!(next(), [Key::Int(10)]);
     let mut changes = dataset.atomic_batch();
-    // Further than numbering, which passes over keys that are taken, comes by itself.
+    // Further than numbering advances by itself when it skips taken keys.
     changes.upsert(&with_key(Key::Int(20))).unwrap();
     changes.upsert(&with_key(Key::Int(12))).unwrap();
     changes.delete(&Key::Int(40)).unwrap();
@@ -125,15 +125,16 @@ fn numbers_go_on_above_keys_of_imports_and_atomic_batches() {
     assert_eq!(next(), [Key::Int(21)]);
 }
 
-/// A number that another takes as a key between its choice and its use is not the end of a record without a key.
+/// Another writer may take a number as a key between its choice and its use. The record without a
+/// key gets another one.
 #[test]
-fn numbers_that_others_use_as_keys_are_passed_over() {
+fn numbers_that_others_use_as_keys_are_skipped() {
     let (_store, dataset) = store_of(KeyType::Int64);
     let (next, is_over) = (AtomicI64::new(0), AtomicBool::new(false));
     let refused = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                // What the other thread is about to take.
+                // The number that the other thread is about to take.
                 match dataset.insert(&with_key(Key::Int(next.load(Ordering::Relaxed)))) {
                     Ok(()) | Err(terrane::Error::DuplicateKey { .. }) => {}
                     Err(error) => panic!("{error}"),

@@ -1,4 +1,4 @@
-//! Imports: any order of keys, duplicates, what is there already, writers meanwhile.
+//! Imports: keys in any order, duplicates, existing records, concurrent writers.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -44,7 +44,7 @@ fn import(store: &Store, records: &[Record]) -> Result<(u64, Vec<RefusedRow>)> {
     Ok((report.records, refused))
 }
 
-/// The dataset holds just these records, and every index agrees.
+/// Asserts that the dataset holds exactly these records, and every index agrees.
 fn verify(store: &Store, model: &BTreeMap<i64, Record>) {
     let snapshot = store.dataset(MAIN).unwrap().snapshot();
     let keys = keys_of(&snapshot, &Query::new());
@@ -72,7 +72,7 @@ fn large(rng: &mut SmallRng, key: i64) -> Record {
     record
 }
 
-/// Rows whose key an earlier row has, and the records that remain.
+/// The remaining records, and the rows whose key an earlier row has.
 fn first_of_each(records: &[Record], existing: &BTreeMap<i64, Record>) -> (BTreeMap<i64, Record>, Vec<usize>) {
     let (mut model, mut refused) = (existing.clone(), Vec::new());
     for (row, record) in records.iter().enumerate() {
@@ -130,7 +130,7 @@ fn keys_of_existing_records_are_refused_by_row() {
         dataset.delete(&Key::Int(3)).unwrap();
         model.remove(&3);
         let mut records: Vec<Record> = (0..400).map(|key| large(&mut rng, key * 2 - 9)).collect();
-        // Rows that are refused at once, so that rows and places in a run differ.
+        // Rows that are refused at once, so that row numbers and positions in a run differ.
         records.insert(5, records[4].clone());
         records.insert(90, records[89].clone());
         if !ascending {
@@ -144,7 +144,7 @@ fn keys_of_existing_records_are_refused_by_row() {
 }
 
 #[test]
-fn an_import_given_up_on_a_refused_row_changes_nothing() {
+fn an_import_abandoned_on_a_refused_row_changes_nothing() {
     let (mut rng, _) = seeded(53);
     let (disk, store) = store();
     let first: Vec<Record> = (0..50).map(|key| large(&mut rng, key)).collect();
@@ -173,9 +173,9 @@ fn records_without_geometry_are_kept_and_not_indexed() {
     assert_eq!(store.dataset(MAIN).unwrap().snapshot().count(&everywhere).unwrap(), placed);
 }
 
-/// The manifest tells which numbers the records of each component have, imported ones among them.
+/// The manifest has the sequence numbers of each component's records, including imported ones.
 #[test]
-fn components_tell_the_numbers_of_their_records() {
+fn components_have_the_sequence_numbers_of_their_records() {
     let (disk, store) = store();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let (mut rng, _) = seeded(71);
@@ -191,7 +191,7 @@ fn components_tell_the_numbers_of_their_records() {
     let imported: Vec<Record> = (10..13).map(|key| record(&mut rng, Key::Int(key), true)).collect();
     import(&store, &imported).unwrap();
     assert_eq!(ranges(), vec![vec![(3, 3), (1, 2)]; 2]);
-    // Also for who opens them, and merged with others.
+    // Also after reopening, and after a merge with others.
     drop((dataset, store));
     let store = Store::open_on(Arc::new(disk.clone()), small_options()).unwrap();
     store.dataset(MAIN).unwrap().compact().unwrap();
@@ -199,7 +199,7 @@ fn components_tell_the_numbers_of_their_records() {
 }
 
 #[test]
-fn generated_keys_go_on_after_the_largest() {
+fn generated_keys_continue_after_the_largest() {
     let (mut rng, _) = seeded(55);
     let (_, store) = store();
     let first = first_schema();
@@ -221,7 +221,7 @@ fn generated_keys_go_on_after_the_largest() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
-/// Pushes records, lets `meanwhile` happen, and finishes.
+/// Pushes records, runs `meanwhile`, and finishes.
 fn finish_after(mut importer: Importer, records: &[Record], meanwhile: impl FnOnce()) -> Result<u64> {
     importer.push(&batch(&first_schema(), records))?;
     meanwhile();
@@ -248,15 +248,16 @@ fn records_inserted_while_an_import_runs_stay() {
     assert!(matches!(dataset.insert(&refused), Err(Error::DuplicateKey { .. })));
 }
 
-/// Pages that an import of keys amid others reads of components when all its own files are written, which is
-/// while writers wait, and what became of it; `meanwhile` happens just before.
+/// The outcome of an import whose keys lie between existing ones, and the number of component pages
+/// that it reads while writers wait. `meanwhile` runs just before, when all files of the import are
+/// written.
 fn reads_of_installing(records: &[Record], meanwhile: impl FnOnce(&Store)) -> (usize, Result<u64>) {
     let (mut rng, _) = seeded(59);
     let storage = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     for part in 0..2 {
-        // Even keys, so that the import's lie between them.
+        // Even keys, so that the import's keys lie between them.
         let existing: Vec<Record> = (0..4000).map(|key| large(&mut rng, 2 * (4000 * part + key))).collect();
         dataset.write_batch(&batch(&first_schema(), &existing), OnConflict::Refuse).unwrap();
         store.flush().unwrap();
@@ -277,7 +278,7 @@ fn reads_of_installing(records: &[Record], meanwhile: impl FnOnce(&Store)) -> (u
 }
 
 #[test]
-fn writers_wait_for_no_more_than_the_keys_of_an_import() {
+fn installing_an_import_reads_only_pages_near_its_keys() {
     const PAGES_MAX: usize = 40;
     let (mut rng, _) = seeded(60);
     let records: Vec<Record> = (0..10).map(|key| large(&mut rng, 8001 + 2 * key)).collect();
@@ -296,9 +297,9 @@ fn writers_wait_for_no_more_than_the_keys_of_an_import() {
     assert!(reads < PAGES_MAX, "{reads} pages of what was only merged, between the first key and the last");
 }
 
-/// What was written or imported meanwhile is noticed also where it was merged with what was there.
+/// A key written or imported meanwhile is noticed, even if it was merged with existing records.
 #[test]
-fn a_key_that_came_meanwhile_is_noticed_in_merged_components() {
+fn a_key_written_meanwhile_is_noticed_in_merged_components() {
     let (mut rng, _) = seeded(62);
     let records: Vec<Record> = (0..10).map(|key| large(&mut rng, 8001 + 2 * key)).collect();
     for key in [8001, 8009, 8019] {
@@ -318,7 +319,7 @@ fn a_key_that_came_meanwhile_is_noticed_in_merged_components() {
 }
 
 #[test]
-fn an_import_of_a_dataset_that_was_created_meanwhile_is_refused() {
+fn an_import_into_a_dataset_created_meanwhile_is_refused() {
     let (mut rng, _) = seeded(57);
     let (disk, store) = store();
     let records: Vec<Record> = (0..20).map(|key| large(&mut rng, key)).collect();
@@ -356,17 +357,17 @@ fn imports_race_with_writers() {
     verify(&store, &first_of_each(&all, &BTreeMap::new()).0);
 }
 
-/// Open files of components that an import may have.
+/// Maximal number of component files that an import may have open.
 const OPEN_MAX: usize = 24;
 
-/// The number of files in a directory that this process has open.
+/// Number of open files of this process in a directory.
 fn open_files(components: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fd.unwrap().path().read_link().ok());
     links.filter(|path| path.starts_with(components)).count()
 }
 
-/// A store on disk, the directory of its components, and the most of them that were open when a
-/// file was created.
+/// A store on disk, the directory of its components, and the maximal number of its open files,
+/// counted at each creation of a file.
 fn counting_store(directory: &Path) -> (Store, PathBuf, Arc<AtomicUsize>) {
     let disk = Arc::new(HookedStorage::new(Arc::new(RealStorage::new(directory))));
     let store = Store::open_on(disk.clone(), small_options()).unwrap();
@@ -379,7 +380,7 @@ fn counting_store(directory: &Path) -> (Store, PathBuf, Arc<AtomicUsize>) {
     (store, components, open_max)
 }
 
-/// However many runs an import spills, it merges a bounded number of them at once.
+/// An import merges a bounded number of runs at once, however many it spills.
 #[cfg(target_os = "linux")]
 #[test]
 fn many_spilled_runs_are_merged_with_few_open_files() {
@@ -389,7 +390,7 @@ fn many_spilled_runs_are_merged_with_few_open_files() {
     let mut importer = store.importer(MAIN, first_schema()).unwrap();
     let mut all = Vec::new();
     for round in 0..80 {
-        // Some keys come again in a later run, and one in nearly all.
+        // Some keys recur in a later run, and one in nearly all.
         let mut keys: Vec<i64> = (0..16).map(|number| round * 13 + number).chain([-7]).collect();
         keys.shuffle(&mut rng);
         let records = keys.into_iter().map(|key| {
@@ -419,7 +420,7 @@ fn many_spilled_runs_are_merged_with_few_open_files() {
     assert_eq!(std::fs::read_dir(&components).unwrap().count(), 2, "runs are removed");
 }
 
-/// Of ascending keys the primary is one run; the boxes, in the order of the curve, are many.
+/// With ascending keys, the primary is one run. The boxes, in curve order, are many.
 #[cfg(target_os = "linux")]
 #[test]
 fn many_runs_of_the_spatial_index_are_merged_with_few_open_files() {

@@ -1,5 +1,5 @@
-//! What an import does with the dataset that is there: it is refused, adds to it, replaces records of the same keys, or
-//! takes its place, each all at once.
+//! Imports into an existing dataset. Each mode refuses it, adds to it, replaces records with the
+//! same keys, or replaces the dataset, all at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ fn import(store: &Store, mode: ImportMode, schema: &Schema, records: &[Record]) 
     importer.finish(&mut |row| Err(row.error))
 }
 
-/// The schema as one that is not of a dataset.
+/// A copy of the schema that belongs to no dataset.
 fn copy(schema: &Schema) -> Schema {
     Schema::new(schema.key.clone(), schema.geometry.clone(), schema.system, schema.columns.clone()).unwrap()
 }
@@ -74,7 +74,7 @@ fn assert_sound(store: &Store) {
     assert!(report.findings.is_empty(), "{report}");
 }
 
-/// Every way through an index gives what a scan gives, of the records of the model.
+/// Every path through an index gives the same records of the model as a scan.
 fn verify(store: &Store, model: &BTreeMap<i64, Record>, what: &str) {
     assert_sound(store);
     let dataset = store.dataset(MAIN).unwrap();
@@ -107,7 +107,7 @@ fn verify(store: &Store, model: &BTreeMap<i64, Record>, what: &str) {
     }
 }
 
-/// Indexes of every kind that can hold the dataset.
+/// Indexes of every kind suitable for the dataset.
 fn create_indexes(rng: &mut SmallRng, dataset: &Dataset, points: bool) {
     for &kind in if points { &KINDS[..] } else { &EXTENDED[..] } {
         let options = kinds::options(rng, kind, points, CoordinateSystem::Planar);
@@ -119,7 +119,7 @@ fn create_indexes(rng: &mut SmallRng, dataset: &Dataset, points: bool) {
 }
 
 #[test]
-fn a_mode_that_does_not_fit_what_there_is_is_refused() {
+fn a_mode_that_does_not_fit_the_store_is_refused() {
     let schema = of_points(true);
     for mode in MODES {
         let store = open(&memory());
@@ -129,7 +129,7 @@ fn a_mode_that_does_not_fit_what_there_is_is_refused() {
             assert!(store.dataset_names().is_empty());
             continue;
         }
-        assert_eq!(outcome.unwrap().records, 1, "{mode:?} makes a dataset");
+        assert_eq!(outcome.unwrap().records, 1, "{mode:?} creates a dataset");
         let again = import(&store, mode, &schema, &[at(2, 2)]);
         let expected = match mode {
             ImportMode::Create => {
@@ -158,9 +158,9 @@ fn an_upsert_needs_keys() {
     assert_eq!(store.dataset(MAIN).unwrap().count(&Query::new()).unwrap(), 0);
 }
 
-/// Imports that replace some of the records, between writes of all kinds.
+/// Imports that replace some records, between writes of all kinds.
 #[test]
-fn after_upserts_every_index_has_what_a_scan_has() {
+fn after_upserts_every_index_agrees_with_a_scan() {
     for (points, partitions, rounds, default_seed) in [(true, 1, 6, 501), (false, 3, 6, 502), (true, 2, 3, 503)] {
         let (mut rng, seed) = seeded(default_seed);
         let storage = memory();
@@ -178,7 +178,7 @@ fn after_upserts_every_index_has_what_a_scan_has() {
             if rng.random() {
                 keys.reverse();
             }
-            // Some are as they were, or where they were.
+            // Some are unchanged, or at the same place.
             let records: Vec<Record> = keys
                 .iter()
                 .map(|&key| match (model.get(&key), rng.random_range(0..4)) {
@@ -222,9 +222,9 @@ fn after_upserts_every_index_has_what_a_scan_has() {
     }
 }
 
-/// What is written between the look at the old records and the end is replaced as well.
+/// Records written between the import's look at the old records and its end are replaced too.
 #[test]
-fn keys_that_are_written_while_an_upsert_is_under_way_are_replaced_too() {
+fn keys_written_during_an_upsert_are_replaced_too() {
     for partitions in [1, 3] {
         let (mut rng, _) = seeded(511);
         let store = open(&memory());
@@ -254,9 +254,9 @@ fn keys_that_are_written_while_an_upsert_is_under_way_are_replaced_too() {
     }
 }
 
-/// Entries that go and entries that come lie in one run of several, of an index that files points at several places.
+/// Old and new entries lie in one of several runs, for an index with several entries per record.
 #[test]
-fn an_upsert_of_many_records_spills_what_goes_and_what_comes() {
+fn an_upsert_of_many_records_spills_old_and_new_entries() {
     const RECORDS: i64 = 20_000;
     let (mut rng, _) = seeded(521);
     let unmerged = MergePolicy::Prefix { mergeable_bytes_max: 1 << 30, components_max: 100 };
@@ -273,7 +273,7 @@ fn an_upsert_of_many_records_spills_what_goes_and_what_comes() {
         let records: Vec<Record> = (0..RECORDS).map(&mut place).collect();
         let created = store.maintenance();
         import(&store, mode, &of_points(true), &records).unwrap();
-        assert_eq!(store.maintenance(), created, "{mode:?} passes the log and the memory components");
+        assert_eq!(store.maintenance(), created, "{mode:?} bypasses the log and the memory components");
     }
     let info = store.info().unwrap().datasets.remove(0);
     let antimatter: Vec<u64> = info.indexes.iter().map(|index| index.antimatter).collect();
@@ -287,7 +287,7 @@ fn an_upsert_of_many_records_spills_what_goes_and_what_comes() {
 }
 
 #[test]
-fn a_key_that_comes_twice_in_an_upsert_is_refused() {
+fn a_key_that_occurs_twice_in_an_upsert_is_refused() {
     let store = open(&memory());
     import(&store, ImportMode::Create, &of_points(true), &[at(1, 1), at(2, 1)]).unwrap();
     // In order, out of order, and far from each other.
@@ -318,7 +318,7 @@ fn an_upsert_that_widens_a_column_replaces_entries_of_integers() {
     assert_sound(&store);
 }
 
-/// A column that was text becomes a number with a null, as the file that was put right has it.
+/// A text column becomes numbers with a null, as in a corrected file.
 #[test]
 fn a_replacement_swaps_records_and_schema_and_keeps_the_rest() {
     let storage = memory();
@@ -391,7 +391,7 @@ fn a_replacement_swaps_records_and_schema_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_replacement_that_an_index_does_not_allow_changes_nothing() {
+fn a_replacement_without_an_indexed_column_changes_nothing() {
     let store = open(&memory());
     let dataset = store.create_dataset(MAIN, of_points(true)).unwrap();
     dataset.insert(&at(1, 1)).unwrap();
@@ -421,7 +421,7 @@ fn a_replacement_that_an_index_does_not_allow_changes_nothing() {
     dataset.create_index_with("cells", IndexKind::Sif, &[], &grid).unwrap();
     is_usage(begin(schema_of(vec![name.clone()], true, CoordinateSystem::LonLat)), "\"cells\"");
     assert_eq!(dataset.get(&Key::Int(1)).unwrap(), Some(at(1, 1)));
-    // With what it allows, it goes; unless the indexes change meanwhile.
+    // With the column it succeeds, unless the indexes change meanwhile.
     let importer = begin(schema_of(vec![name, size], true, planar)).unwrap();
     dataset.drop_index("cells").unwrap();
     let refused = importer.finish(&mut |row| Err(row.error));
@@ -431,7 +431,7 @@ fn a_replacement_that_an_index_does_not_allow_changes_nothing() {
 }
 
 #[test]
-fn imports_into_a_dataset_that_is_replaced_meanwhile_fail_as_dropped() {
+fn imports_into_a_dataset_replaced_meanwhile_fail_as_dropped() {
     for mode in [ImportMode::CreateOrAppend, ImportMode::Append, ImportMode::Upsert, ImportMode::Replace] {
         let store = open(&memory());
         let schema = of_points(true);
@@ -446,7 +446,7 @@ fn imports_into_a_dataset_that_is_replaced_meanwhile_fail_as_dropped() {
 }
 
 #[test]
-fn an_import_that_is_given_up_replaces_nothing() {
+fn an_abandoned_import_replaces_nothing() {
     for mode in [ImportMode::Upsert, ImportMode::Replace] {
         let storage = memory();
         let store = Store::open_on(storage.clone(), Options { background: true, ..small_options() }).unwrap();

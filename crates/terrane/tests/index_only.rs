@@ -1,5 +1,5 @@
-//! Conditions are evaluated on the entries of an index as far as these have what they ask for, and no record is read that
-//! they decide.
+//! Conditions are evaluated on index entries as far as the entries have the attributes. Records are
+//! not read if the entries decide.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn schema() -> Schema {
     Schema::new(key, geometry, CoordinateSystem::Planar, columns).unwrap()
 }
 
-/// One text in ten is longer than an entry, one in a hundred has a byte that entries write as two.
+/// One text in ten is longer than an entry. One in a hundred has a byte that entries encode as two.
 fn record(key: i64) -> Record {
     let text = match key {
         _ if key % 10 == 3 => format!("{} {key} kept", "long ".repeat(400)),
@@ -36,7 +36,7 @@ fn record(key: i64) -> Record {
     Record::at(key, key as f64, 1.0, vec![Value::Utf8(text), Value::Int(key % 100), open])
 }
 
-/// Records of which some are in memory, and some were written again.
+/// Records, some of them in memory, and some written again.
 fn dataset(partitions: usize) -> (Store, Dataset) {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset_with("d", schema(), &DatasetOptions { partitions }).unwrap();
@@ -65,7 +65,7 @@ fn of(condition: &str) -> Query {
 
 const LEVELS: [Isolation; 2] = [Isolation::Snapshot, Isolation::ReadCommitted];
 
-/// The keys of an answer, sorted, which are as many as are counted.
+/// The keys of an answer, sorted. Their number must equal the count.
 fn keys(dataset: &Dataset, query: &Query, isolation: Isolation) -> Vec<Key> {
     let mut keys = match isolation {
         Isolation::Snapshot => {
@@ -80,7 +80,7 @@ fn keys(dataset: &Dataset, query: &Query, isolation: Isolation) -> Vec<Key> {
     keys
 }
 
-/// How the keys were found, which are those of a scan.
+/// How the keys were found. They must equal those of a scan.
 fn keys_explained(dataset: &Dataset, query: &Query, isolation: Isolation) -> Explanation {
     let wanted = keys(dataset, &query.clone().using_index("primary"), Isolation::Snapshot);
     assert_eq!(keys(dataset, query, isolation), wanted, "{query:?}");
@@ -100,7 +100,7 @@ fn explained(dataset: &Dataset, query: &Query) -> Explanation {
 }
 
 #[test]
-fn what_entries_decide_needs_no_record() {
+fn conditions_decided_by_entries_read_no_record() {
     for partitions in [1, 3] {
         let (store, dataset) = dataset(partitions);
         for round in 0..2 {
@@ -127,12 +127,12 @@ fn what_entries_decide_needs_no_record() {
 }
 
 #[test]
-fn a_text_that_an_entry_has_not_whole_is_read_in_its_record() {
+fn a_text_truncated_in_its_entry_is_read_from_the_record() {
     let (_store, dataset) = dataset(2);
     let has_whole = |key: i64| key % 10 != 3 && key % 100 != 7;
     let left = |key: &i64| key % 17 != 0 || key % 34 == 0;
     for isolation in LEVELS {
-        // Sizes 3 and 7 have the texts that an entry has not, 4 and 5 others.
+        // Sizes 3 and 7 have the texts that entries truncate, 4 and 5 have others.
         let query = of("size between 3 and 7 and text > 'a'").using_index("size_text");
         let told = keys_explained(&dataset, &query, isolation);
         let found = (0..RECORDS).filter(|key| (3..=7).contains(&(key % 100))).filter(left);
@@ -149,11 +149,11 @@ fn a_text_that_an_entry_has_not_whole_is_read_in_its_record() {
 }
 
 #[test]
-fn entries_leave_out_records_that_they_say_do_not_match() {
+fn entries_exclude_records_that_do_not_match() {
     let (_store, dataset) = dataset(1);
     let left = |key: &i64| key % 17 != 0 || key % 34 == 0;
     for isolation in LEVELS {
-        // The rows need more than keys: records are read, of those alone that match.
+        // The rows need more than keys: only the matching records are read.
         let query = of("size < 50 and open").using_index("size_open").isolation(isolation);
         let told = explained(&dataset, &query);
         assert_eq!((told.plan, told.answered_from_index), ("attribute index", 0), "{told}");
@@ -161,14 +161,14 @@ fn entries_leave_out_records_that_they_say_do_not_match() {
         let wanted = (0..RECORDS).filter(|key| key % 100 < 50 && key % 5 != 0 && key % 2 == 0).filter(left).count();
         assert_eq!((told.lookups, told.candidates), (wanted as u64, wanted as u64), "{told}");
         assert!(told.entries > 2 * told.candidates, "{told}");
-        // What is left to the records is a part of the condition.
+        // A part of the condition is left to the records.
         let query = of("size < 50 and open and text match '642'").using_index("size_open").isolation(isolation);
         let mut rows = dataset.query(&query).unwrap();
         assert_eq!(rows.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 1);
         let told = rows.explanation();
         assert_eq!((told.plan, told.lookups), ("attribute index", wanted as u64), "{told}");
         assert!(told.to_string().contains("(evaluated on index entries, then records)"), "{told}");
-        // And of a window, which entries do not have.
+        // The same for a window, because entries have no geometry.
         let query = of("size < 50 and open").window(0.0, 0.0, 100.0, 2.0).using_index("size_open").isolation(isolation);
         let mut rows = dataset.query(&query.columns(["id"])).unwrap();
         rows.by_ref().for_each(|batch| drop(batch.unwrap()));
@@ -189,7 +189,7 @@ fn one_word_is_counted_in_the_index_of_words() {
         let told = keys_explained(&dataset, &of("text match 'kept'").using_index("words"), isolation);
         assert_eq!((told.plan, told.lookups), ("attribute index only", 0), "{told}");
         assert!(told.matches > 150, "{told}");
-        // Two words, or a word beside something else, are not all in one entry.
+        // Two words, or a word and another condition, are not in one entry.
         for condition in
             ["text match 'kept 103'", "text match 'kept' and size = 3", "not text match 'short' and text match 'kept'"]
         {
@@ -197,7 +197,7 @@ fn one_word_is_counted_in_the_index_of_words() {
             assert_eq!((told.plan, told.answered_from_index), ("attribute index", 0), "{condition}: {told}");
         }
     }
-    // Words so long that entries have them shortened.
+    // Words so long that entries truncate them.
     let long = |last: &str| format!("{}{last}", "w".repeat(508));
     for (key, last) in [(5000, ""), (5001, "w"), (5002, "wwwww"), (5003, "wwwwx"), (5004, "wwww")] {
         let values = vec![Value::Utf8(long(last)), Value::Null, Value::Null];
@@ -215,9 +215,9 @@ fn told_of_some(dataset: &Dataset, query: &Query) -> Explanation {
     rows.explanation()
 }
 
-/// The planner knows what a look-up costs that is not needed.
+/// The planner counts the cost of look-ups that are not needed as zero.
 #[test]
-fn an_index_that_decides_is_chosen_where_look_ups_would_cost_more() {
+fn an_index_that_decides_is_chosen_if_look_ups_would_cost_more() {
     let (_store, dataset) = dataset(1);
     let told = keys_explained(&dataset, &of("size between 10 and 70"), Isolation::Snapshot);
     assert_eq!((told.plan, told.lookups), ("attribute index only", 0), "{told}");
@@ -229,7 +229,7 @@ fn an_index_that_decides_is_chosen_where_look_ups_would_cost_more() {
 }
 
 #[test]
-fn entries_are_read_as_their_columns_are_now() {
+fn entries_are_read_by_the_current_types_of_their_columns() {
     let (_store, dataset) = dataset(1);
     dataset.add_column(Column::new("later", ColumnType::Int64)).unwrap();
     dataset.create_index("size_later", IndexKind::BTree, &["size", "later"]).unwrap();

@@ -1,7 +1,8 @@
-//! What each level of isolation excludes. An anomaly is shown at read committed and, with the same writes at the same moments,
-//! not at snapshot. Writes come between the batches of an answer, whose rows are found as they are taken.
+//! The anomalies that each isolation level excludes. Each anomaly is shown at read committed. With
+//! the same writes at the same moments, it does not occur at snapshot. Writes happen between the
+//! batches of an answer.
 //!
-//! What a query does beside a writer that holds a key is in `src/query/read_committed_tests.rs`.
+//! Queries beside a writer that holds a key are tested in `src/query/read_committed_tests.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use terrane_testkit::MemoryStorage;
 
 const LEVELS: [Isolation; 2] = [Isolation::Snapshot, Isolation::ReadCommitted];
 
-/// A key that is long, so that few candidates fit into the memory of a query.
+/// A long key, so that few candidates fit in the memory of a query.
 fn key(number: i64) -> Key {
     Key::Utf8(format!("{number:05}{}", "k".repeat(900)))
 }
 
-/// A point with a number, and a text as long as is wanted.
+/// A point with a number, and a text of the given length.
 fn record(number: i64, place: f64, n: i64, bytes: usize) -> Record {
     Record::at(key(number), place, place, vec![Value::Int(n), Value::Utf8("t".repeat(bytes))])
 }
@@ -62,7 +63,7 @@ fn commit(dataset: &Dataset, records: &[Record]) {
     batch.commit().unwrap();
 }
 
-/// Puts records elsewhere, with another number.
+/// Moves records to another place, with another number.
 fn move_all(dataset: &Dataset, numbers: &[i64], place: f64) {
     for numbers in numbers.chunks(300) {
         commit(dataset, &numbers.iter().map(|number| record(*number, place, 1, 0)).collect::<Vec<_>>());
@@ -73,13 +74,13 @@ fn numbers(batch: &RecordBatch) -> Vec<i64> {
     batch.column(0).as_string::<i32>().iter().map(|key| key.unwrap()[..5].parse().unwrap()).collect()
 }
 
-/// The numbers of the keys with what is in the column `n`.
+/// The numbers of the keys, with the values of column `n`.
 fn numbered(batch: &RecordBatch) -> Vec<(i64, i64)> {
     let n = batch.column_by_name("n").unwrap().as_primitive::<Int64Type>();
     numbers(batch).into_iter().zip(n.values().iter().copied()).collect()
 }
 
-/// The rows of the first batch, and those of all.
+/// The rows of the first batch, and those of all. `between` runs after the first.
 fn rows_around<T>(mut rows: Rows, of: fn(&RecordBatch) -> Vec<T>, between: impl FnOnce(&[T])) -> Vec<T> {
     let first = of(&rows.next_batch().unwrap().expect("a first batch"));
     between(&first);
@@ -95,7 +96,7 @@ fn counts(rows: &[(i64, i64)]) -> BTreeMap<i64, Vec<i64>> {
 }
 
 #[test]
-fn records_that_move_along_an_index_come_twice_or_not_at_all() {
+fn records_that_move_along_an_index_are_read_twice_or_missed() {
     for isolation in LEVELS {
         let (_store, dataset) = open(1, small_options());
         fill(&dataset, (0..2600).map(|number| record(number, 1.0, number * 10, 0)));
@@ -104,7 +105,7 @@ fn records_that_move_along_an_index_come_twice_or_not_at_all() {
         let query = Query::new().condition(condition).using_index("by_n").columns(["id", "n"]).isolation(isolation);
         let found = rows_around(dataset.query(&query).unwrap(), numbered, |first| {
             assert!(first.contains(&(0, 0)) && first.len() < 1024, "{} rows", first.len());
-            // Ahead of the search, and behind it; each version meets the condition.
+            // Ahead of the search, and behind it. Each version meets the condition.
             dataset.upsert(&record(0, 1.0, 100_000, 0)).unwrap();
             dataset.upsert(&record(2500, 1.0, -50, 0)).unwrap();
             dataset.insert(&record(9000, 1.0, 100_001, 0)).unwrap();
@@ -113,7 +114,7 @@ fn records_that_move_along_an_index_come_twice_or_not_at_all() {
         let found = counts(&found);
         let mut wanted: BTreeMap<i64, Vec<i64>> = (0..2600).map(|number| (number, vec![number * 10])).collect();
         if isolation == Isolation::ReadCommitted {
-            // A read that is not repeated, a record that is missed, a phantom, and one that is gone.
+            // A non-repeatable read, a missed record, a phantom, and a deleted record.
             wanted.insert(0, vec![0, 100_000]);
             wanted.remove(&2500);
             wanted.insert(9000, vec![100_001]);
@@ -123,7 +124,7 @@ fn records_that_move_along_an_index_come_twice_or_not_at_all() {
     }
 }
 
-/// Also where no record has been fetched since.
+/// Also if no record has been fetched since.
 #[test]
 fn each_step_of_an_index_reads_the_newest_entries() {
     for isolation in LEVELS {
@@ -131,7 +132,7 @@ fn each_step_of_an_index_reads_the_newest_entries() {
         fill(&dataset, (0..2600).map(|number| record(number, 1.0, number * 10, 0)));
         dataset.create_index("by_n", IndexKind::BTree, &["n"]).unwrap();
         let written = dataset.clone();
-        // The last of those that are found in the first step.
+        // The last of those that the first step finds.
         let query = Query::new().condition(Condition::parse("n >= 0").unwrap()).using_index("by_n");
         let query = query.isolation(isolation).predicate(move |record| {
             if record.value(0)? == terrane::value::ValueRef::Int(10_230) {
@@ -169,7 +170,7 @@ fn an_atomic_batch_is_read_in_part() {
 }
 
 #[test]
-fn what_is_inserted_and_deleted_meanwhile_shows_in_a_scan() {
+fn a_scan_shows_concurrent_inserts_and_deletes() {
     for isolation in LEVELS {
         let (_store, dataset) = open(1, small_options());
         fill(&dataset, (0..12).map(|number| record(number, 1.0, 0, 100_000)));
@@ -188,7 +189,7 @@ fn what_is_inserted_and_deleted_meanwhile_shows_in_a_scan() {
     }
 }
 
-/// A scan that finds nothing for long goes on in steps as well.
+/// A scan without matches for a long time proceeds in steps too.
 #[test]
 fn a_scan_without_rows_reads_newer_states_too() {
     for isolation in LEVELS {
@@ -206,7 +207,7 @@ fn a_scan_without_rows_reads_newer_states_too() {
     }
 }
 
-/// Points in two partitions, of which a query goes through one after the other, some hundred at a time.
+/// Points in two partitions. A query reads the partitions in turn, some hundred points at a time.
 fn in_two_partitions() -> (Store, Dataset) {
     let (store, dataset) = open(2, small_options());
     fill(&dataset, (0..3000).map(|number| record(number, 1.0, 0, 0)));
@@ -218,10 +219,10 @@ fn window(isolation: Isolation) -> Query {
 }
 
 #[test]
-fn an_index_alone_answers_with_places_that_records_have_left() {
+fn an_index_alone_shows_places_that_records_have_left() {
     for isolation in LEVELS {
         let (_store, dataset) = in_two_partitions();
-        // All that the first batch has not shown move out.
+        // All points that the first batch has not shown move away.
         let mut left = Vec::new();
         let mut leave = |first: &[i64]| {
             left = (0..3000).filter(|number| !first.contains(number)).collect();
@@ -238,7 +239,8 @@ fn an_index_alone_answers_with_places_that_records_have_left() {
         let (found, left): (BTreeSet<i64>, BTreeSet<i64>) = (second.into_iter().collect(), left.into_iter().collect());
         match isolation {
             Isolation::Snapshot => assert_eq!(found, left),
-            // Those in the partition that was being searched, as of the beginning of its search; of the other, none.
+            // Points of the partition being searched, as of the beginning of its search; none of
+            // the other partition.
             Isolation::ReadCommitted => {
                 assert!(!found.is_empty() && found.is_subset(&left), "{} rows", found.len());
                 assert!(left.difference(&found).count() > 500, "{} rows of {}", found.len(), left.len());
@@ -248,7 +250,7 @@ fn an_index_alone_answers_with_places_that_records_have_left() {
 }
 
 #[test]
-fn a_record_that_has_left_is_not_fetched() {
+fn a_record_that_has_moved_away_is_not_returned() {
     for isolation in LEVELS {
         let (_store, dataset) = in_two_partitions();
         let query = window(isolation).columns(["id", "n"]);
@@ -265,7 +267,7 @@ fn a_record_that_has_left_is_not_fetched() {
 }
 
 #[test]
-fn records_that_move_within_a_window_come_once() {
+fn records_that_move_within_a_window_are_returned_once() {
     for isolation in LEVELS {
         for columns in [&["id"][..], &["id", "n"]] {
             let (_store, dataset) = in_two_partitions();
@@ -280,14 +282,14 @@ fn records_that_move_within_a_window_come_once() {
 }
 
 #[test]
-fn what_is_of_one_state_is_refused_at_read_committed() {
+fn operations_on_a_single_state_are_refused_at_read_committed() {
     let (_store, dataset) = open(1, small_options());
     let committed = Query::new().isolation(Isolation::ReadCommitted);
     let snapshot = dataset.snapshot();
     let join = || Join::new(JoinOn::Intersects);
     let refusals = [
-        (dataset.query(&committed.clone().nearest(1.0, 1.0, 3)).map(drop), "a query for the nearest"),
-        (dataset.count(&committed.clone().nearest(1.0, 1.0, 3)).map(drop), "a query for the nearest"),
+        (dataset.query(&committed.clone().nearest(1.0, 1.0, 3)).map(drop), "a nearest-neighbour query"),
+        (dataset.count(&committed.clone().nearest(1.0, 1.0, 3)).map(drop), "a nearest-neighbour query"),
         (snapshot.query(&committed).map(drop), "a snapshot"),
         (snapshot.count(&committed).map(drop), "a snapshot"),
         (snapshot.join(&snapshot, &join().outer(committed.clone())).map(drop), "a join"),
@@ -303,7 +305,7 @@ fn what_is_of_one_state_is_refused_at_read_committed() {
 }
 
 #[test]
-fn a_query_ends_when_what_it_was_prepared_for_changes() {
+fn a_query_ends_when_its_schema_or_index_changes() {
     type Change = fn(&Dataset);
     let add_column: Change = |dataset| dataset.add_column(Column::new("more", ColumnType::Int64)).unwrap();
     let drop_column: Change = |dataset| dataset.drop_column("n").unwrap();
@@ -337,7 +339,7 @@ fn a_query_ends_when_what_it_was_prepared_for_changes() {
                 Isolation::ReadCommitted => {
                     let error = rest.unwrap_err();
                     assert!(matches!(error, Error::Failed(_)) && error.to_string().contains(what), "{error}");
-                    assert!(error.to_string().starts_with("while a query of dataset \""), "{error}");
+                    assert!(error.to_string().starts_with("during a query of dataset \""), "{error}");
                     assert!(rows.next_batch().unwrap().is_none(), "the answer has ended");
                 }
             }
@@ -346,7 +348,7 @@ fn a_query_ends_when_what_it_was_prepared_for_changes() {
 }
 
 #[test]
-fn without_writers_threads_find_the_same_at_both_levels() {
+fn without_writers_both_levels_give_the_same_rows() {
     let (_store, dataset) = open(4, Options { threads_max: Some(4), memory_limit: 64 << 20, ..small_options() });
     let place = |number: i64| (number % 10) as f64;
     fill(&dataset, (0..12_000).map(|number| record(number, place(number), number, 0)));
@@ -375,7 +377,7 @@ fn without_writers_threads_find_the_same_at_both_levels() {
 
 const KEYS: i64 = 60;
 
-/// Writers give each record numbers that rise, and put it at the place of its number.
+/// Writers give each record increasing numbers, and place it by its number.
 fn write(dataset: &Dataset, acknowledged: &[AtomicI64], rng: &mut SmallRng, writer: i64) {
     let number = rng.random_range(0..KEYS / 3) * 3 + writer;
     let n = acknowledged[number as usize].load(Ordering::Acquire) + 1;
@@ -418,7 +420,7 @@ fn beside_many_writers_every_row_is_a_committed_version() {
                     })
                 })
                 .collect();
-            // Readers are told to end even where a writer fails.
+            // Readers are told to end even if a writer fails.
             let outcomes: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             ended.store(true, Ordering::Release);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -441,7 +443,7 @@ fn read(dataset: &Dataset, acknowledged: &[AtomicI64], query: &Query, which: usi
         let x = batch.column_by_name("x").unwrap().as_primitive::<arrow_array::types::Float64Type>();
         for ((number, n), x) in numbered(batch).into_iter().zip(x.values()) {
             assert_eq!(n as f64, *x, "one version, {query:?}");
-            // One may be published of which its writer does not know yet.
+            // One version may be published before its writer knows.
             let (oldest, newest) = (before[number as usize], after[number as usize] + 1);
             assert!((oldest..=newest).contains(&n), "{n} of {number}, between {oldest} and {newest}, {query:?}");
         }

@@ -1,5 +1,5 @@
-//! Joins beside the pairs that they give: which moment they see, what they refuse, the columns and batches of their answers, and
-//! what they say of themselves.
+//! Joins: the moment of their snapshots, refusals, columns and batches of answers, and
+//! explanations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +18,7 @@ use crate::support::kinds::{KINDS, options as kind_options};
 use crate::support::{schema, seeded, small_options};
 
 #[test]
-fn both_sides_are_of_one_moment_while_writers_go_on() {
+fn both_sides_are_of_one_moment_beside_writers() {
     const SNAPSHOTS: usize = 500;
     let store = store_with(Options { background: true, ..small_options() });
     let (system, done) = (CoordinateSystem::Planar, AtomicBool::new(false));
@@ -29,7 +29,7 @@ fn both_sides_are_of_one_moment_while_writers_go_on() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for key in 0..1200 {
-                // The second never has a record that the first does not have.
+                // The second dataset never has a record that the first lacks.
                 first.insert(&record(key)).unwrap();
                 second.insert(&record(key)).unwrap();
                 if key % 100 == 99 {
@@ -44,12 +44,12 @@ fn both_sides_are_of_one_moment_while_writers_go_on() {
         let mut last = 0;
         loop {
             let is_last = done.load(Ordering::Acquire);
-            // So often that a commit lies between two numbers that are read one after the other.
+            // So often that a commit falls between the reading of two sequence numbers.
             for _ in 0..SNAPSHOTS {
                 let (outer, inner) = first.snapshot_with(&second).unwrap();
                 assert_eq!(outer.sequence(), inner.sequence());
             }
-            // Asked for both ways round.
+            // In both orders.
             let (outer, inner) = if last % 2 == 0 {
                 first.snapshot_with(&second).unwrap()
             } else {
@@ -59,7 +59,7 @@ fn both_sides_are_of_one_moment_while_writers_go_on() {
             assert_eq!(outer.sequence(), inner.sequence());
             let pairs = outer.count_join(&inner, &join).unwrap();
             let (outer_count, inner_count) = (outer.count(&Query::new()).unwrap(), inner.count(&Query::new()).unwrap());
-            assert_eq!(pairs, inner_count, "each of the second has its partner in the first");
+            assert_eq!(pairs, inner_count, "each record of the second has its partner in the first");
             assert!(outer_count - inner_count <= 1 && pairs >= last);
             last = pairs;
             if kept.len() < 20 {
@@ -84,7 +84,7 @@ fn refusal(result: terrane::Result<impl Sized>) -> String {
 }
 
 #[test]
-fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
+fn invalid_joins_are_refused_with_the_side_at_fault() {
     let store = store_with(small_options());
     let create = |name, points, system| -> Dataset {
         store.create_dataset(name, schema(KeyType::Int64, points, system)).unwrap()
@@ -96,21 +96,21 @@ fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
     let (outer, inner) = shapes.snapshot_with(&planar).unwrap();
     let near = || Join::new(JoinOn::WithinDistance(1.0));
     for (join, reason) in [
-        (Join::new(JoinOn::WithinDistance(-1.0)), "-1 is no distance"),
-        (Join::new(JoinOn::WithinDistance(f64::NAN)), "NaN is no distance"),
-        (Join::new(JoinOn::WithinDistance(f64::INFINITY)), "inf is no distance"),
+        (Join::new(JoinOn::WithinDistance(-1.0)), "-1 is not a distance"),
+        (Join::new(JoinOn::WithinDistance(f64::NAN)), "NaN is not a distance"),
+        (Join::new(JoinOn::WithinDistance(f64::INFINITY)), "inf is not a distance"),
         (near().pairs(JoinPairs::Distinct), "\"shapes\" and \"planar\" are two datasets"),
         (near().inner(Query::new().nearest(0.0, 0.0, 1)), "the inner side of the join, dataset \"planar\": "),
         (near().inner(Query::new().limit(1)), "cannot have a limit; give the join one"),
-        (near().inner(Query::new().using_index("sizes")), "it has no places, by which the two sides"),
+        (near().inner(Query::new().using_index("sizes")), "it is not spatial; a join needs"),
         (near().inner(Query::new().using_index("places")), "the inner side of the join, dataset \"planar\": dataset"),
         (near().outer(Query::new().using_index("places")), "the outer side of the join, dataset \"shapes\": dataset"),
         (near().outer(Query::new().columns(["colour"])), "the outer side of the join, dataset \"shapes\": "),
         (near().inner(Query::new().columns(["colour"])), "the inner side of the join, dataset \"planar\": "),
         (near().outer(Query::new().window(1.0, 0.0, 0.0, 0.0)), "the outer side of the join"),
         (near().inner(Query::new().circle(1.0, 0.0, -1.0)), "the inner side of the join"),
-        (near().prefixes("", ""), "two columns of the join would be called \"id\""),
-        (near().prefixes("x", "x"), "give other prefixes than \"x\""),
+        (near().prefixes("", ""), "two columns of the join would be named \"id\""),
+        (near().prefixes("x", "x"), "choose other prefixes than \"x\""),
     ] {
         let refused = refusal(outer.join(&inner, &join));
         assert!(refused.contains(reason), "{refused} instead of {reason}");
@@ -120,7 +120,7 @@ fn joins_that_make_no_sense_are_refused_with_the_side_at_fault() {
     assert!(refused.contains("\"planar\" is planar and dataset \"lonlat\" is lonlat"), "{refused}");
     let before = planar.snapshot();
     planar.insert(&Record::at(1, 0.0, 0.0, vec![Value::Null, Value::Null])).unwrap();
-    assert!(refusal(before.join(&planar.snapshot(), &near())).contains("at one moment of one store"));
+    assert!(refusal(before.join(&planar.snapshot(), &near())).contains("of one moment of one store"));
     let other = store_with(small_options());
     let elsewhere = other.create_dataset("planar", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
     assert!(refusal(planar.snapshot_with(&elsewhere)).contains("different stores"));
@@ -133,7 +133,7 @@ fn names(batch: &RecordBatch) -> Vec<String> {
 }
 
 #[test]
-fn columns_of_both_sides_come_under_names_of_their_own() {
+fn columns_of_both_sides_have_distinct_names() {
     let store = store_with(small_options());
     let planar = CoordinateSystem::Planar;
     let points = store.create_dataset("points", schema(KeyType::Int64, true, planar)).unwrap();
@@ -164,12 +164,12 @@ fn columns_of_both_sides_come_under_names_of_their_own() {
 }
 
 #[test]
-fn indexes_alone_answer_where_keys_and_points_are_enough() {
+fn indexes_alone_answer_if_keys_and_points_suffice() {
     let store = store_with(small_options());
     let points = store.create_dataset("points", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
     for key in 0..400_i64 {
         let values = vec![Value::Utf8("n".into()), Value::Int(key)];
-        // Not on an axis: the sign of zero is in the records alone.
+        // Not on an axis, because only records have the sign of zero.
         points.insert(&Record::at(key, (key % 20 + 1) as f64, (key / 20 + 1) as f64, values)).unwrap();
     }
     points.flush().unwrap();
@@ -197,13 +197,13 @@ fn indexes_alone_answer_where_keys_and_points_are_enough() {
     for part in ["join        within distance 1, ordered pairs wanted", "probes      100", "outer plan", "inner plan"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    // Without an index, the records are gone through.
+    // Without an index, all records are read.
     let explanation = explained(&only.clone().inner(Query::new().columns(columns).using_index("primary")));
     assert_eq!((explanation.inner.plan, explanation.pairs), ("primary scan", 200));
     assert!(explanation.inner.entries >= 100 * 400, "{explanation}");
 }
 
-/// Every index has +0.0 for -0.0, which are one place.
+/// Every index has +0.0 for -0.0. They are the same place.
 #[test]
 fn coordinates_are_as_they_are_stored_through_every_index() {
     let zeros = [0.0, -0.0].into_iter().flat_map(|x| [0.0, -0.0, 1.0].map(|y| (x, y)));
@@ -229,7 +229,7 @@ fn coordinates_are_as_they_are_stored_through_every_index() {
                 for index in KINDS.iter().map(|kind| kind.name()).chain(["geometry", "primary"]) {
                     let context = format!("{system:?} {on:?} through {index}, flushed: {is_flushed}");
                     let side = Query::new().columns(["id", "x", "y"]);
-                    // Of the outer side, an index alone has the rows of a window, or all.
+                    // An index alone has the rows of the outer side, of a window or all.
                     let window = side.clone().window(-1.0, -1.0, 2.0, 2.0).using_index(index);
                     for outer_side in [side.clone(), window] {
                         let join = Join::new(on).outer(outer_side).inner(side.clone().using_index(index));
@@ -241,7 +241,7 @@ fn coordinates_are_as_they_are_stored_through_every_index() {
                                 pairs += 1;
                             }
                         }
-                        // Of (0, 0) there are four, of the places on an axis two each.
+                        // Four points are at (0, 0), and two at each place on an axis.
                         let wanted = if let JoinOn::WithinDistance(_) = on { 9 * 9 } else { 4 * 4 + 2 * 2 * 2 + 1 };
                         assert_eq!(pairs, wanted, "{context}");
                     }
@@ -290,7 +290,8 @@ fn batches_are_bounded_and_a_join_ends_when_it_is_dropped() {
     assert!(pairs < 1_000_000 && rows.explanation().pairs >= pairs as u64);
     drop(rows);
     drop((outer, inner));
-    // From disk, the partners of one record come leaf by leaf, and those of many do not fit together.
+    // On disk, the partners of one record are found leaf by leaf. Those of many do not fit
+    // together.
     points.flush().unwrap();
     let (outer, inner) = points.snapshot_with(&points).unwrap();
     let known = Query::new().condition(Condition::on("size").between(100, 799));

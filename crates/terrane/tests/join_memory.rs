@@ -1,4 +1,4 @@
-//! Joins whose outer geometries are larger than the memory that the join may take: the same pairs at any limit.
+//! Joins whose outer geometries exceed the join's memory. The pairs are the same at any limit.
 
 use terrane::schema::KeyType;
 use terrane::{CoordinateSystem, Dataset, Geometry, Join, JoinOn, Key, Options, Record, Store, Value};
@@ -7,7 +7,7 @@ use terrane_space::geometry::from_wkt;
 use crate::support::joins::{pairs_of, store_with};
 use crate::support::schema;
 
-/// A ring of so many vertices around a centre.
+/// A ring with this many vertices around a centre.
 fn ring(x: f64, y: f64, vertices: usize) -> Geometry {
     let position = |step: usize| {
         let angle = (step % vertices) as f64 / vertices as f64 * std::f64::consts::TAU;
@@ -33,12 +33,12 @@ fn rings_and_a_point(memory_limit: usize, rings: usize, vertices: usize) -> (Sto
 }
 
 #[test]
-fn outer_geometries_that_fill_the_budget_without_a_candidate_are_passed() {
+fn outer_geometries_that_fill_the_budget_without_a_candidate_are_dropped() {
     let cases = [
-        // Many rings, which fill the budget together.
+        // Many rings, which together fill the budget.
         (16 << 20, 300, 2_000),
         (64 << 20, 300, 2_000),
-        // Rings each of which is larger than the whole budget.
+        // Each ring exceeds the whole budget.
         (16 << 20, 3, 150_000),
     ];
     for (memory_limit, rings, vertices) in cases {

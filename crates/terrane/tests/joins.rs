@@ -1,5 +1,5 @@
-//! The pairs of joins against nested loops over the records: every kind of index, points and other geometries, in the plane and
-//! on the sphere.
+//! The pairs of joins, compared with nested loops over the records: every kind of index, points and
+//! other geometries, in the plane and on the sphere.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -26,7 +26,7 @@ struct Sides {
     inner_model: Model,
 }
 
-/// Inserts, replaces and deletes records of a dataset, in several components on disk and one in memory.
+/// Inserts, replaces and deletes records of a dataset, in several disk components and in memory.
 fn fill(rng: &mut SmallRng, dataset: &Dataset, shape: Shape, system: CoordinateSystem, count: i64) -> Model {
     let mut model = Model::new();
     for step in 0..count * 2 {
@@ -50,7 +50,7 @@ fn fill(rng: &mut SmallRng, dataset: &Dataset, shape: Shape, system: CoordinateS
 
 fn sides(rng: &mut SmallRng, shapes: [Shape; 2], system: CoordinateSystem, count: i64) -> Sides {
     let store = store_with(small_options());
-    // Of one partition, and of several.
+    // With one partition, and with several.
     let [of_outer, of_inner] = if system == CoordinateSystem::Planar { [1, 3] } else { [2, 1] };
     let mut side = |name: &str, shape: Shape, partitions| {
         let (schema, options) = (schema(KeyType::Int64, shape.is_coordinates(), system), DatasetOptions { partitions });
@@ -78,7 +78,7 @@ fn check_joins(seed: u64, shapes: [Shape; 2], system: CoordinateSystem, count: i
         let options = options(&mut rng, *kind, shapes[1].is_coordinates(), system);
         sides.inner.create_index_with(kind.name(), *kind, &[], &options).unwrap();
     }
-    // Some of it is in memory again.
+    // Some records are in memory again.
     let key = Key::Int(1);
     let record = Record { key: key.clone(), ..sides.inner_model.values().next().unwrap().clone() };
     sides.inner.upsert(&record).unwrap();
@@ -145,7 +145,7 @@ fn other_geometries_with_other_geometries() {
 }
 
 #[test]
-fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
+fn both_sides_have_conditions_and_the_outer_one_a_limit() {
     let (mut rng, seed) = seeded(0x4a07);
     for shape in [Shape::Coordinates, Shape::Mixed] {
         let sides = sides(&mut rng, [shape; 2], CoordinateSystem::Planar, 120);
@@ -168,7 +168,7 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
             .outer(Query::new().filter(left.clone()))
             .inner(Query::new().filter(right.clone()).condition(condition()));
         assert_same(&pairs_of(&outer, &inner, &join), &wanted, &format!("{shape:?}, seed {seed}"));
-        // A circle, of which the windows tell less.
+        // A circle, for which windows are less exact.
         let circle = Filter::Circle { x: 1.0, y: 1.0, radius: 6.0 };
         let in_circle = lies(&sides.inner_model, &circle);
         let mut round = wanted.clone();
@@ -177,20 +177,20 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
         let both = Query::new().filter(right.clone()).filter(circle.clone()).condition(condition());
         let rounded = join.clone().inner(both.clone());
         assert_same(&pairs_of(&outer, &inner, &rounded), &round, &format!("{shape:?} in a circle, seed {seed}"));
-        // Of keys and points, the index decides alone.
+        // With keys and points only, the index decides alone.
         let mut near = all;
         near.retain(|(_, inner), _| in_circle.contains(inner));
         let alone =
             Join::new(on).outer(Query::new().columns(["id"])).inner(Query::new().filter(circle).columns(["id"]));
         assert_same(&pairs_of(&outer, &inner, &alone), &near, &format!("{shape:?} in a circle alone, seed {seed}"));
         assert_eq!(outer.count_join(&inner, &alone).unwrap(), near.len() as u64);
-        // Half of the pairs, all of them real.
+        // Half of the pairs, all of them correct.
         let limit = wanted.len() as u64 / 2;
         let some = pairs_of(&outer, &inner, &join.clone().limit(limit));
         assert_eq!(some.len() as u64, limit);
         assert!(some.keys().all(|pair| wanted.contains_key(pair)));
         assert_eq!(outer.count_join(&inner, &join.clone().limit(limit)).unwrap(), limit);
-        // The pairs of some outer rows, which are all that these have.
+        // The pairs of some outer rows are all pairs of these rows.
         let few = join.outer(Query::new().filter(left.clone()).limit(7));
         let found = pairs_of(&outer, &inner, &few);
         let rows: std::collections::BTreeSet<&Vec<u8>> = found.keys().map(|(outer, _)| outer).collect();
@@ -199,7 +199,7 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
             let of_row = |pairs: &Pairs| pairs.keys().filter(|(outer, _)| outer == row).count();
             assert_eq!(of_row(&found), of_row(&wanted));
         }
-        // The nearest outer rows have a distance of their own.
+        // The nearest outer rows have a distance column too.
         let nearest = Join::new(on).outer(Query::new().nearest(0.0, 0.0, 3).columns(["id"]));
         let rows = outer.join(&inner, &nearest).unwrap();
         let names: Vec<String> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -211,7 +211,7 @@ fn both_sides_have_conditions_of_their_own_and_the_outer_one_a_limit() {
 }
 
 #[test]
-fn a_self_join_leaves_out_pairs_of_a_record_with_itself_and_mirrored_ones() {
+fn a_self_join_excludes_identical_and_mirrored_pairs() {
     let (mut rng, seed) = seeded(0x4a08);
     for (shape, system) in [(Shape::Coordinates, SYSTEMS[1]), (Shape::Mixed, SYSTEMS[0])] {
         let sides = sides(&mut rng, [shape; 2], system, 120);
@@ -234,7 +234,7 @@ fn a_self_join_leaves_out_pairs_of_a_record_with_itself_and_mirrored_ones() {
 }
 
 #[test]
-fn areas_that_overlap_in_one_stored_geometry_are_both_areas() {
+fn overlapping_areas_in_one_stored_geometry_both_count() {
     let store = store_with(small_options());
     let dataset = store.create_dataset("areas", schema(KeyType::Int64, false, CoordinateSystem::Planar)).unwrap();
     let put = |key: i64, wkt: &str| {
@@ -256,7 +256,7 @@ fn areas_that_overlap_in_one_stored_geometry_are_both_areas() {
     }
 }
 
-/// A dataset of geometries, with their numbers from 1 on as keys.
+/// A dataset of geometries. Their numbers from 1 are the keys.
 fn geometries(store: &Store, name: &str, system: CoordinateSystem, wkts: &[&str]) -> Dataset {
     let dataset = store.create_dataset(name, schema(KeyType::Int64, false, system)).unwrap();
     for (key, wkt) in (1..).zip(wkts) {
@@ -266,7 +266,7 @@ fn geometries(store: &Store, name: &str, system: CoordinateSystem, wkts: &[&str]
     dataset
 }
 
-/// A dataset of points, with their numbers from 1 on as keys.
+/// A dataset of points. Their numbers from 1 are the keys.
 fn coordinates(store: &Store, name: &str, system: CoordinateSystem, places: &[(f64, f64)]) -> Dataset {
     let dataset = store.create_dataset(name, schema(KeyType::Int64, true, system)).unwrap();
     for (key, (x, y)) in (1_i64..).zip(places) {
@@ -291,9 +291,9 @@ fn keys_of_pairs(outer: &Dataset, inner: &Dataset, join: &Join) -> Vec<(i64, i64
     in_memory
 }
 
-/// Between places of one latitude, the arc goes a thousand miles nearer to the pole.
+/// Between two places at one latitude, the arc passes a thousand miles closer to the pole.
 #[test]
-fn what_is_near_an_arc_is_found_beyond_the_box_of_its_ends() {
+fn neighbours_of_an_arc_are_found_outside_the_box_of_its_ends() {
     let store = store_with(small_options());
     let system = CoordinateSystem::LonLat;
     let arcs = geometries(&store, "arcs", system, &["LINESTRING(-60 50,60 50)", "LINESTRING(-60 -50,60 -50)"]);
@@ -311,10 +311,10 @@ fn what_is_near_an_arc_is_found_beyond_the_box_of_its_ends() {
     );
     let points = coordinates(&store, "points", system, &[(0.0, 67.5), (0.0, 50.0), (0.0, -67.5)]);
     let join = Join::new(JoinOn::WithinDistance(100_000.0));
-    // The last crosses the arc, and lies far from its ends and from the line between them.
+    // The last one crosses the arc, far from its ends and from the straight line between them.
     assert_eq!(keys_of_pairs(&arcs, &near, &join), [(1, 1), (1, 4), (1, 5), (2, 3)]);
     assert_eq!(keys_of_pairs(&near, &arcs, &join), [(1, 1), (3, 2), (4, 1), (5, 1)]);
-    // On the line that is straight in degrees is on the geometry, too.
+    // A point on the line that is straight in degrees is on the geometry too.
     assert_eq!(keys_of_pairs(&arcs, &points, &join), [(1, 1), (1, 2), (2, 3)]);
     assert_eq!(keys_of_pairs(&points, &arcs, &join), [(1, 1), (2, 1), (3, 2)]);
 }
@@ -335,10 +335,10 @@ fn the_two_longitudes_of_the_antimeridian_are_one_place() {
     }
 }
 
-/// The difference of the coordinates is rounded to the distance, and so is the sum of one and the distance, to less than the
-/// other.
+/// The difference of the coordinates is rounded to the distance. One coordinate plus the distance
+/// is rounded too, to less than the other coordinate.
 #[test]
-fn what_is_as_near_as_asked_but_for_rounding_is_found() {
+fn pairs_at_the_distance_are_found_despite_rounding() {
     let (x, distance) = (-1e-16, 1.0);
     assert!(1.0 - x <= distance && x + distance < 1.0);
     let (store, system) = (store_with(small_options()), CoordinateSystem::Planar);
@@ -355,7 +355,7 @@ fn what_is_as_near_as_asked_but_for_rounding_is_found() {
 }
 
 #[test]
-fn limits_of_both_sides_hold_where_indexes_alone_answer() {
+fn windows_of_both_sides_hold_if_indexes_alone_answer() {
     let (store, system) = (store_with(small_options()), CoordinateSystem::Planar);
     let places: Vec<(f64, f64)> = (0..60).map(|number| (f64::from(number % 3), f64::from(number / 3))).collect();
     let points = coordinates(&store, "points", system, &places);

@@ -1,4 +1,4 @@
-//! The frame protocol for batches: never wait while holding.
+//! The frame protocol for batches: it never waits while holding a lock.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ fn a_repeated_hash_is_reported_and_not_waited_for() {
 }
 
 #[test]
-fn what_is_held_is_committed_before_it_is_given_back() {
+fn locked_records_are_committed_before_their_release() {
     let table = LockTable::new();
     let blocker = table.lock(2);
     let mut frame = Frame::new(&table);
@@ -34,7 +34,7 @@ fn what_is_held_is_committed_before_it_is_given_back() {
             Ok::<_, Infallible>(())
         })
         .expect("an infallible commit");
-    assert!(table.try_lock(1).is_some(), "given back before the wait");
+    assert!(table.try_lock(1).is_some(), "released before the wait");
     assert!(table.try_lock(2).is_none());
     assert_eq!(frame.held(), 1);
 }
@@ -73,7 +73,7 @@ fn frames_in_any_order_all_finish_and_lose_no_update() {
                         if frame.acquire(hash) == Acquire::MustWait {
                             frame.commit_then_wait(hash, || Ok::<_, Infallible>(())).expect("an infallible commit");
                         }
-                        // Read and write apart: a second holder would lose a count.
+                        // Read and written separately: a second holder would lose a count.
                         let count = &counts[hash as usize];
                         let before = count.load(Ordering::Relaxed);
                         thread::yield_now();

@@ -1,5 +1,5 @@
-//! The lock table alone, by the calls that writers and readers of records make, under more threads than loom can go through:
-//! in no order that shuttle draws is there a deadlock or a second holder.
+//! The lock table alone, with the calls of writers and readers, under more threads than loom can
+//! explore. In no order that shuttle draws is there a deadlock or a second holder.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,16 +15,18 @@ const THREADS: usize = 5;
 /// So few that most records of a batch collide.
 const HASHES: usize = 3;
 
-/// What a thread locks for.
+/// The work of a thread.
 #[derive(Clone, Debug)]
 enum Work {
     /// A record.
     One(u64),
-    /// Records that are transactions of their own; whether the commit before a wait fails, after which no more is done.
+    /// Records that are separate transactions, and whether the commit before a wait fails. After a
+    /// failure the thread stops.
     Batch(Vec<u64>, bool),
     /// Records of an atomic batch.
     Atomic(Vec<u64>),
-    /// A query at read committed: records whose locks are tried, and those that are refused waited for afterwards.
+    /// A query at read committed. It tries the locks of records, and waits later for those that are
+    /// taken.
     Query(Vec<u64>),
 }
 
@@ -44,14 +46,14 @@ impl Work {
 #[derive(Default)]
 struct Guarded {
     table: LockTable,
-    /// Counted up under the lock of each hash.
+    /// Incremented under the lock of each hash.
     counts: [AtomicUsize; HASHES],
-    /// As often, but at once.
+    /// Incremented equally often, but atomically.
     calls: [AtomicUsize; HASHES],
 }
 
 impl Guarded {
-    /// Reads and writes apart: a second holder would lose a count.
+    /// Reads and writes separately: a second holder would lose a count.
     fn count(&self, hash: u64) {
         let count = self.counts[hash as usize].load(Ordering::Relaxed);
         self.counts[hash as usize].store(count + 1, Ordering::Relaxed);

@@ -29,7 +29,7 @@ fn a_held_lock_is_refused_until_it_is_dropped() {
 }
 
 #[test]
-fn an_instant_lock_is_refused_while_another_holds_it_and_is_not_kept() {
+fn an_instant_lock_is_refused_while_another_holds_it_and_is_never_held() {
     let table = LockTable::new();
     let guard = table.try_lock(1).expect("nobody holds it");
     assert!(!table.try_instant(1));
@@ -41,7 +41,7 @@ fn an_instant_lock_is_refused_while_another_holds_it_and_is_not_kept() {
 }
 
 #[test]
-fn who_waits_for_an_instant_lock_is_served_in_line_and_gives_it_on() {
+fn instant_locks_are_served_in_line_and_passed_on() {
     let table = Arc::new(LockTable::new());
     let first = table.lock(9);
     let served = Arc::new(AtomicUsize::new(0));
@@ -109,7 +109,7 @@ fn a_lock_with_waiters_is_never_free() {
     });
     await_waiters(&table, 5, 1);
     drop(guard);
-    // The lock belongs to the waiter, whether or not it runs already.
+    // The lock belongs to the waiter, even before the waiter runs.
     assert!(table.try_lock(5).is_none());
     hold.wait();
     waiter.join().expect("no thread panics");
@@ -117,7 +117,7 @@ fn a_lock_with_waiters_is_never_free() {
 }
 
 #[test]
-fn a_set_takes_each_hash_once_and_gives_all_back() {
+fn a_set_takes_each_hash_once_and_releases_all() {
     let table = LockTable::new();
     let set = table.lock_all(vec![30, 10, 20, 10, 30]);
     assert_eq!(set.hashes(), [10, 20, 30]);
@@ -172,7 +172,7 @@ fn many_threads_never_share_a_lock() {
 }
 
 #[test]
-fn hashes_tell_datasets_partitions_and_keys_apart() {
+fn hashes_distinguish_datasets_partitions_and_keys() {
     let mut hashes: Vec<u64> = (0..20)
         .flat_map(|dataset| (0..20).flat_map(move |partition| ["", "a", "b"].map(|key| (dataset, partition, key))))
         .map(|(dataset, partition, key)| lock_hash(dataset, partition, key.as_bytes()))

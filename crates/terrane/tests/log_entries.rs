@@ -1,4 +1,4 @@
-//! Entries of the log that this version cannot redo are refused, with their place.
+//! Log entries that this version cannot redo are refused, with their place.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use terrane_lsm::operation::{
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 
-/// A closed store, whose dataset has so many partitions, with an entry behind its others, and where that lies.
+/// A closed store with one extra entry at the end of its log, and the entry's offset. The dataset
+/// has this many partitions.
 fn store_with(partitions: usize, entry: &[u8]) -> (Arc<dyn Storage>, u64) {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
@@ -39,7 +40,7 @@ fn header(kind: EntryKind) -> Vec<u8> {
     entry
 }
 
-/// What opening says, for writing and for reading.
+/// The errors of opening, for writing and for reading.
 fn refusals(entry: &[u8]) -> ([Error; 2], u64) {
     refusals_of(1, entry)
 }
@@ -82,11 +83,11 @@ fn an_entry_that_cannot_be_read_is_damage_with_its_place() {
     }
 }
 
-/// An entry of several partitions says so in the place of the partition.
+/// The partition field of an entry for several partitions.
 const SEVERAL: u32 = u32::MAX;
 
 #[test]
-fn an_entry_of_a_partition_that_the_dataset_has_not_is_damage_with_its_place() {
+fn an_entry_of_a_missing_partition_is_damage_with_its_place() {
     let of = |partition: u32, index: u32| {
         let mut entry = header(EntryKind::COMMIT);
         entry[28..32].copy_from_slice(&partition.to_le_bytes());
@@ -94,7 +95,8 @@ fn an_entry_of_a_partition_that_the_dataset_has_not_is_damage_with_its_place() {
         encode_operation(&operation, &mut entry);
         entry
     };
-    // Of one partition there are not several; and what is of several begins with a change of a record.
+    // A dataset with one partition has no entries of several. An entry of several begins with a
+    // change of a record.
     for (partitions, entry) in [(1, of(1, 0)), (1, of(SEVERAL, 0)), (3, of(3, 0)), (3, of(SEVERAL, 1))] {
         let (errors, lsn) = refusals_of(partitions, &entry);
         for error in errors {
@@ -105,7 +107,7 @@ fn an_entry_of_a_partition_that_the_dataset_has_not_is_damage_with_its_place() {
     }
 }
 
-/// The partitions that the entries of a store's log name.
+/// The partitions named by the entries of a store's log.
 fn partitions_of(storage: &Arc<dyn Storage>) -> Vec<u32> {
     let manifest = Manifest::read(&**storage).unwrap().unwrap();
     let store_id = u128::from_str_radix(&manifest.store_id, 16).unwrap().to_be_bytes();
@@ -138,7 +140,7 @@ fn entries_name_their_partitions_and_are_redone_there() {
             }
             batch.commit().unwrap();
         };
-        // Of the same partition, and of several.
+        // Keys of the same partition, and of several.
         commit(&[(0, true), (2, false)]);
         commit(&[(1, true), (3, false), (5, true), (7, false)]);
         assert_eq!(partitions_of(&storage)[8..], [single[0], several]);

@@ -1,4 +1,4 @@
-//! The log is as long as what waits in memory, not as the data.
+//! The log grows with the memory components, not with the data.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ fn at(key: i64, bytes: usize) -> Record {
 
 fn log_bytes(storage: &dyn Storage) -> u64 {
     let names = storage.list("log").unwrap();
-    // A file may be gone since it was listed.
+    // A file may be removed after it was listed.
     let files = names.iter().filter_map(|name| storage.open(&format!("log/{name}"), OpenMode::Read).ok());
     files.map(|file| file.len().unwrap()).sum()
 }
 
-/// Writes much into one dataset beside a record in each of some others; returns the flushes and the most bytes that
-/// the log had.
+/// Writes much into one dataset, and a record into each of some others. Returns the number of
+/// flushes and the maximal size of the log in bytes.
 fn run(background: bool, quiet: usize, log: LogOptions) -> (u64, u64) {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let options = Options { background, log, ..small_options() };
@@ -53,33 +53,33 @@ fn run(background: bool, quiet: usize, log: LogOptions) -> (u64, u64) {
 }
 
 #[test]
-fn datasets_that_are_seldom_written_do_not_keep_the_log() {
+fn rarely_written_datasets_do_not_keep_the_log() {
     let written = WRITES as u64 * RECORD_BYTES as u64;
     let components = MEMORY_LIMIT_MIN as u64 / 8 * 3;
     for background in [false, true] {
         let (alone, _) = run(background, 0, small_options().log);
         let (flushes, bytes) = run(background, QUIET, small_options().log);
-        // What is kept, and what fills memory while a flush goes on in the background and the next
-        // one, which is to give it up, follows.
+        // The bound covers the kept segments, the writes during a background flush, and those until
+        // the next flush, which releases them.
         assert!(bytes < 3 * components, "{bytes} bytes of log for {written} bytes, background {background}");
-        // Each of them is flushed once, and not with every flush of the other, of which there are
-        // as many as it happens to be where they run beside the writes.
+        // Each of them is flushed once, and not with every flush of the busy dataset. Their number
+        // varies if flushes run beside the writes.
         if !background {
             assert!(flushes <= alone + QUIET as u64, "{flushes} flushes instead of {alone}");
         }
     }
 }
 
-/// A log that has whole segments to give up is not made shorter than one.
+/// A log with whole segments to release is not made shorter than one segment.
 #[test]
-fn datasets_are_not_flushed_for_less_than_a_segment_of_the_log() {
+fn datasets_are_not_flushed_for_less_than_a_log_segment() {
     let log = LogOptions { segment_size: 64 << 20, ..LogOptions::default() };
     let (alone, _) = run(false, 0, log);
     let (flushes, _) = run(false, QUIET, log);
     assert_eq!(flushes, alone);
 }
 
-/// What a flush wrote is on disk, whether or not the log can then remove the files that it needs no more.
+/// A flush succeeds even if the log cannot remove the files that it no longer needs.
 #[test]
 fn a_flush_whose_freed_log_cannot_be_removed_has_succeeded() {
     let storage = Arc::new(FaultyStorage::new(Arc::new(MemoryStorage::new())));
@@ -93,7 +93,7 @@ fn a_flush_whose_freed_log_cannot_be_removed_has_succeeded() {
     let store = open();
     store.create_dataset("main", first_schema()).unwrap();
     fill(&store, 0..300);
-    // A flush as the next one, to learn which of its calls removes the first file of the log.
+    // A flush like the next one, to find the call that removes the first log file.
     storage.record_calls();
     store.flush().unwrap();
     let calls = storage.recorded_calls();
@@ -114,7 +114,8 @@ fn a_flush_whose_freed_log_cannot_be_removed_has_succeeded() {
     assert!(!left.contains(&freed), "a file of the log that is needed no more is left: {left:?}");
 }
 
-/// Each opening to write begins a segment, so those that no flush gives up are given up by an opening.
+/// Each opening for writing begins a segment. Segments that no flush releases are released by an
+/// opening.
 #[test]
 fn sessions_that_leave_nothing_in_memory_do_not_keep_the_log() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -137,7 +138,7 @@ fn sessions_that_leave_nothing_in_memory_do_not_keep_the_log() {
         let files = storage.list("log").unwrap();
         assert!(files.len() <= 6, "{files:?} after {session} sessions");
     }
-    // Numbers given out before go on.
+    // Row numbers continue.
     let store = open();
     store.dataset("main").unwrap().upsert(&at(1, 20)).unwrap();
     let found = store.dataset("main").unwrap().get(&1.into()).unwrap().unwrap();

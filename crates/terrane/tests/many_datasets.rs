@@ -1,4 +1,4 @@
-//! More datasets than memory components have room for at once.
+//! More datasets than the memory components can hold at once.
 
 use std::sync::Arc;
 
@@ -57,17 +57,17 @@ fn run(background: bool) {
 }
 
 #[test]
-fn writes_pass_however_many_datasets_there_are() {
+fn writes_succeed_with_any_number_of_datasets() {
     run(false);
 }
 
 #[test]
-fn writes_pass_however_many_datasets_there_are_with_background_work() {
+fn writes_succeed_with_any_number_of_datasets_and_background_work() {
     run(true);
 }
 
 #[test]
-fn a_dataset_is_opened_or_created_whoever_comes_first() {
+fn a_dataset_is_opened_or_created_by_concurrent_threads() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let store = Store::open_on(storage, small_options()).unwrap();
     std::thread::scope(|scope| {
@@ -76,7 +76,7 @@ fn a_dataset_is_opened_or_created_whoever_comes_first() {
             scope.spawn(move || store.open_or_create_dataset("d", first_schema()).unwrap().insert(&at(key)).unwrap());
         }
     });
-    // One that exists keeps its schema.
+    // An existing dataset keeps its schema.
     let dataset = store.open_or_create_dataset("d", schema_of(SIDE)).unwrap();
     assert_eq!((dataset.count(&Query::new()).unwrap(), dataset.schema().geometry.names().count()), (4, 2));
     assert!(matches!(store.open_or_create_dataset("-d", first_schema()), Err(Error::Usage(_))));

@@ -1,4 +1,4 @@
-//! When components are merged, and what becomes of a merge that fails.
+//! When components are merged, and the effects of a failed merge.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,14 +27,14 @@ fn options(components_max: usize, background: bool) -> Options {
     Options { background, merge_policy, ..small_options() }
 }
 
-/// Components of each index.
+/// Number of components of each index.
 fn components(storage: &Arc<dyn Storage>) -> Vec<usize> {
     let store = Store::open_read_only_on(storage.clone(), small_options()).unwrap();
     let info = store.info().unwrap();
     info.datasets[0].indexes.iter().map(|index| index.components).collect()
 }
 
-/// A store with five components of each index, of which none was merged.
+/// A store with five unmerged components of each index.
 fn unmerged() -> MemoryStorage {
     let disk = MemoryStorage::new();
     let store = Store::open_on(Arc::new(disk.clone()), options(usize::MAX, false)).unwrap();
@@ -49,7 +49,7 @@ fn unmerged() -> MemoryStorage {
 }
 
 #[test]
-fn opening_for_writing_merges_what_earlier_sessions_left() {
+fn opening_for_writing_merges_components_of_earlier_sessions() {
     for background in [false, true] {
         let storage: Arc<dyn Storage> = Arc::new(unmerged());
         assert_eq!(components(&storage), [5, 5]);
@@ -59,16 +59,16 @@ fn opening_for_writing_merges_what_earlier_sessions_left() {
     }
 }
 
-/// Each partition has components of its own, which only its own flushes make many.
+/// Each partition has its own components. Only its own flushes add to them.
 #[test]
-fn partitions_are_merged_each_by_itself() {
+fn partitions_are_merged_separately() {
     for background in [false, true] {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options(COMPONENTS_MAX, background)).unwrap();
         let partitions = DatasetOptions { partitions: 4 };
         let dataset = store.create_dataset_with(MAIN, first_schema(), &partitions).unwrap();
         for key in 0..60 {
-            // Of the same key, so of the same partition, but for a few.
+            // Mostly the same key, so the same partition.
             dataset.upsert(&at(if key % 20 == 0 { key } else { 1 })).unwrap();
             dataset.flush().unwrap();
         }
@@ -107,10 +107,10 @@ fn short_sessions_do_not_pile_up_components() {
     }
 }
 
-/// What sessions too short for their merges have left is merged before a session ends, once it is
-/// several times what the policy wants.
+/// Sessions may be too short for their merges. Their components are merged before a session ends,
+/// once they are several times more than the policy wants.
 #[test]
-fn components_of_sessions_too_short_for_merges_do_not_pile_up() {
+fn components_of_very_short_sessions_do_not_pile_up() {
     for background in [false, true] {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options(usize::MAX, false)).unwrap();
@@ -130,15 +130,16 @@ fn components_of_sessions_too_short_for_merges_do_not_pile_up() {
     }
 }
 
-/// Whether a call says that what was written is kept, and that damage kept the main dataset from being merged.
+/// Whether an error says that all records are stored, and that damage prevents a merge of the main
+/// dataset.
 fn is_unmerged(told: &Result<(), Error>) -> bool {
     matches!(told, Err(Error::Unmerged { dataset, cause }) if dataset == MAIN && matches!(**cause, Error::Damaged { .. }))
 }
 
-/// A merge that meets damage does not keep the store from opening, but the next flush or the close
-/// tells of it, once.
+/// A merge that finds damage does not prevent opening. The next flush or the close reports it,
+/// once.
 #[test]
-fn a_failed_merge_is_told() {
+fn a_failed_merge_is_reported() {
     let files = files_of(&unmerged());
     let oldest = files.keys().find(|name| name.starts_with("components/")).unwrap();
     for background in [false, true] {
@@ -157,9 +158,9 @@ fn a_failed_merge_is_told() {
     }
 }
 
-/// Without the thread that merges, nothing would be merged any more, and writers be slowed for that.
+/// Without the thread that merges, no merge would ever run, and writers would be slowed.
 #[test]
-fn a_merge_that_panics_is_a_failed_one() {
+fn a_merge_that_panics_is_a_failed_merge() {
     let hooked = Arc::new(HookedStorage::new(Arc::new(unmerged())));
     hooked.on_create(|name| {
         let is_merging = std::thread::current().name() == Some("terrane-merge");
@@ -177,9 +178,9 @@ fn a_merge_that_panics_is_a_failed_one() {
     assert!(components(&storage).iter().all(|count| *count < COMPONENTS_MAX));
 }
 
-/// Damage in one dataset keeps no other from being merged.
+/// Damage in one dataset does not prevent merges of others.
 #[test]
-fn datasets_are_merged_beside_one_whose_merge_fails() {
+fn datasets_are_merged_beside_one_with_a_failing_merge() {
     for background in [false, true] {
         let disk = unmerged();
         let files = files_of(&disk);
@@ -207,7 +208,8 @@ fn datasets_are_merged_beside_one_whose_merge_fails() {
     }
 }
 
-/// Of components with long pages, of which a merge holds one each, a compaction merges few at a time.
+/// A merge holds one page per component. With long pages, a compaction merges few components at a
+/// time.
 #[test]
 fn a_compaction_merges_as_many_at_once_as_fit_in_memory() {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -231,9 +233,10 @@ fn a_compaction_merges_as_many_at_once_as_fit_in_memory() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
-/// A compaction merges what is there when it begins, and not what writers add meanwhile.
+/// A compaction merges the components that exist when it begins, not those that writers add
+/// meanwhile.
 #[test]
-fn a_compaction_ends_under_writers_that_go_on() {
+fn a_compaction_ends_beside_continuing_writers() {
     let hooked = Arc::new(HookedStorage::new(Arc::new(unmerged())));
     let store = Store::open_on(hooked.clone(), options(usize::MAX, false)).unwrap();
     let dataset = store.dataset(MAIN).unwrap();
@@ -252,7 +255,7 @@ fn a_compaction_ends_under_writers_that_go_on() {
     dataset.compact().unwrap();
     hooked.unhook();
     let written = written.load(Ordering::Relaxed);
-    assert_eq!(store.maintenance().merges, 2, "one of each index, while {written} flushes went on");
+    assert_eq!(store.maintenance().merges, 2, "one of each index, during {written} flushes");
     assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 5 + written as u64);
     dataset.compact().unwrap();
     let info = store.info().unwrap();
@@ -291,8 +294,9 @@ fn a_long_compaction_of_one_dataset_does_not_stop_the_merges_of_others() {
     flushing.join().unwrap();
 }
 
-/// The smallest sequence of components from the oldest on, none of them larger than the limit, whose sum exceeds it or whose
-/// number is reached, and the newer ones with which the sum does not exceed it. Oldest first, as the sizes are.
+/// The prefix policy, for sizes from the oldest on. Starts after the last component above the
+/// limit. Takes the shortest sequence whose sum exceeds the limit, or that has `count` components.
+/// Then adds newer components while the sum is within the limit.
 fn by_prefix(sizes: &[u64], limit: u64, count: usize) -> Option<Range<usize>> {
     let first = sizes.iter().rposition(|size| *size > limit).map_or(0, |large| large + 1);
     let sum = |end: usize| sizes[first..end].iter().sum::<u64>();
@@ -300,8 +304,8 @@ fn by_prefix(sizes: &[u64], limit: u64, count: usize) -> Option<Range<usize>> {
     Some(first..(end + 1..=sizes.len()).take_while(|end| sum(*end) <= limit).last().unwrap_or(end))
 }
 
-/// The oldest neighbours of which none is larger than so many times another, once there are so many; all that there are. Smaller
-/// ones than some size count as of this size.
+/// The tiered policy: the oldest neighbours whose sizes differ by at most the ratio, once there are
+/// `count` of them. All such neighbours are merged. Sizes below `bytes_min` count as `bytes_min`.
 fn by_tiers(sizes: &[u64], count: usize, ratio: u64, bytes_min: u64) -> Option<Range<usize>> {
     let sizes: Vec<u64> = sizes.iter().map(|&size| size.max(bytes_min)).collect();
     let is_tier = |range: &Range<usize>| {
@@ -311,7 +315,7 @@ fn by_tiers(sizes: &[u64], count: usize, ratio: u64, bytes_min: u64) -> Option<R
     (0..sizes.len()).find_map(|first| (first + count..=sizes.len()).rev().map(|end| first..end).find(is_tier))
 }
 
-/// What a policy chooses by its definition, written down here apart from its code.
+/// The choice of a policy by its definition, independent of its code.
 fn by_definition(policy: MergePolicy, sizes: &[u64]) -> Option<Range<usize>> {
     match policy {
         MergePolicy::Prefix { mergeable_bytes_max, components_max } => {
@@ -324,7 +328,7 @@ fn by_definition(policy: MergePolicy, sizes: &[u64]) -> Option<Range<usize>> {
     }
 }
 
-/// What merges by a policy's definition write of flushes of these sizes.
+/// Bytes that merges write for flushes of these sizes, by a policy's definition.
 fn predicted(policy: MergePolicy, flushes: &[u64]) -> u64 {
     let (mut sizes, mut written) = (Vec::new(), 0);
     for flush in flushes {
@@ -360,9 +364,10 @@ fn policies_choose_by_their_definitions() {
     }
 }
 
-/// What is written by flushes and merges is what the policy's definition makes of the sizes of the flushes, to a tenth.
+/// The bytes written by flushes and merges equal those predicted from the sizes of the flushes,
+/// within a tenth.
 #[test]
-fn merges_write_what_their_policy_predicts() {
+fn merges_write_as_much_as_their_policy_predicts() {
     const FLUSHES: i64 = 40;
     const RECORDS: i64 = 120;
     let policies = [
@@ -377,7 +382,7 @@ fn merges_write_what_their_policy_predicts() {
         let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
         dataset.set_merge_policy(Some(policy)).unwrap();
         for flush in 0..FLUSHES {
-            // Some records, twice, three and four times as many.
+            // Some records are written two, three and four times.
             for key in flush * RECORDS..flush * RECORDS + RECORDS / 4 * (1 + flush * 7 % 4) {
                 let text = Value::Utf8("t".repeat(60 + key as usize % 40));
                 dataset
@@ -423,7 +428,7 @@ fn a_dataset_keeps_its_policy() {
     assert!(matches!(&refused, Error::Usage(reason) if reason.contains("at least 2")), "{refused}");
     let policy = MergePolicy::Constant { components_max: 2 };
     dataset.set_merge_policy(Some(policy)).unwrap();
-    // A change of something else keeps it.
+    // Another change keeps it.
     dataset.create_index("sizes", terrane::IndexKind::BTree, &["size"]).unwrap();
     drop(dataset);
     store.close().unwrap();

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use crate::support::affine::Affine;
 use crate::support::conditions::{COLUMNS, Place, Plan};
-use crate::support::crash::soak;
 use crate::support::indexed::{Draws, Index, Indexed, Setting};
 use crate::support::shapes::{Shape, place};
 use crate::support::{Model, oracle, seeded, small_options};
@@ -18,6 +17,7 @@ use rand::seq::IteratorRandom;
 use terrane::schema::{ColumnType, KeyType};
 use terrane::{CoordinateSystem, Filter, Isolation, Key, Query, Snapshot};
 use terrane_space::geometry::from_wkt;
+use terrane_testkit::is_soak;
 
 const PLANAR: CoordinateSystem = CoordinateSystem::Planar;
 const LONLAT: CoordinateSystem = CoordinateSystem::LonLat;
@@ -33,9 +33,9 @@ fn settings() -> [Setting; 4] {
     .map(|setting| Setting { keys: 300, ..setting })
 }
 
-/// So many, or with TERRANE_SOAK=1 many more.
-fn rounds(ordinary: usize) -> usize {
-    if soak() { ordinary * 50 } else { ordinary }
+/// Rounds of a sample, or 200 times as many.
+fn rounds(sample: usize) -> usize {
+    if is_soak() { sample * 200 } else { sample }
 }
 
 /// What is asked of places and attributes.
@@ -117,7 +117,7 @@ fn data_and_queries_that_are_mapped_alike_give_the_same_keys() {
         let plain = Indexed::new(setting, &mut draws, Affine::IDENTITY, small_options());
         let snapshot = plain.dataset.snapshot();
         let mut met = 0;
-        for _ in 0..rounds(3) {
+        for _ in 0..rounds(1) {
             let map = Affine::draw(&mut rng, setting.system);
             let mapped = Indexed::new(setting, &mut Draws::new(&setting, draws_seed), map, small_options());
             let mapped_snapshot = mapped.dataset.snapshot();
@@ -188,7 +188,7 @@ fn a_window_finds_what_its_two_parts_find() {
         let mut draws = Draws::new(&setting, rng.random());
         let mut indexed = Indexed::new(setting, &mut draws, Affine::IDENTITY, small_options());
         let (mut met, mut of_both) = (0, 0);
-        for round in 0..rounds(120) {
+        for round in 0..rounds(30) {
             if round % 30 == 29 {
                 indexed.change(&mut draws, 40);
             }
@@ -277,7 +277,7 @@ fn a_condition_its_negation_and_what_leaves_it_unknown_share_out_the_records() {
         let mut draws = Draws::new(&setting, rng.random());
         let mut indexed = Indexed::new(setting, &mut draws, Affine::IDENTITY, small_options());
         let mut met = [0; 3];
-        for round in 0..rounds(90) {
+        for round in 0..rounds(24) {
             if round % 30 == 29 {
                 indexed.change(&mut draws, 40);
             }
@@ -299,7 +299,7 @@ fn what_is_left_of_a_deletion_is_what_the_condition_is_not_true_of() {
         let mut draws = Draws::new(&setting, rng.random());
         let mut indexed = Indexed::new(setting, &mut draws, Affine::IDENTITY, small_options());
         let mut deleted = 0;
-        for round in 0..rounds(40) {
+        for round in 0..rounds(10) {
             // Of what was deleted, some is there again.
             indexed.change(&mut draws, 40);
             let context = format!("round {round} of {setting:?}, seed {seed}");

@@ -1,6 +1,6 @@
-//! Writers, readers, indexes that come and go, flushes, merges and backups at once, in a process that is killed and goes on
-//! again: what was acknowledged is there, every index agrees with the primary, and the newest backup can be restored. For
-//! hours with `TERRANE_SOAK=1`.
+//! Everything at once: writers, readers, index creations and drops, flushes, merges and backups, in
+//! a process that is killed and restarted. Every acknowledged write is stored, every index agrees
+//! with the primary, and the newest backup can be restored. Runs for hours with `TERRANE_SOAK=1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,16 +16,16 @@ use terrane::{
 };
 use terrane_testkit::killed;
 
-use crate::support::crash::soak;
 use crate::support::workload::batch;
 use crate::support::{keys_of, seeded, small_options};
+use terrane_testkit::is_soak;
 
 const TEST: &str = "mixed_run::a_store_under_everything_at_once_is_right_after_each_kill";
 const WRITERS: u64 = 3;
-/// Readers and who maintains come behind the writers.
+/// Numbers of readers and of the maintaining thread follow those of the writers.
 const READERS: u64 = 2;
 const THREADS: u64 = WRITERS + READERS + 1;
-/// Each writer has as many keys of its own.
+/// Number of keys per writer. Writers share no keys.
 const SLOTS: i64 = 400;
 const DATASET: &str = "d";
 const BACKUP: &str = "backup";
@@ -59,7 +59,7 @@ fn schema() -> Schema {
     Schema::new(key, geometry, CoordinateSystem::Planar, columns).unwrap()
 }
 
-/// The record of a key that a change of this number makes.
+/// The record of a key after the change with a number.
 fn record(key: i64, number: u64) -> Record {
     let mut rng = SmallRng::seed_from_u64(number << 20 ^ key as u64);
     let text = format!("w{} w{} {}", rng.random_range(0..40), number % 7, "x".repeat(rng.random_range(0..900)));
@@ -68,13 +68,13 @@ fn record(key: i64, number: u64) -> Record {
     Record::at(key, x, y, vec![Value::Int(number as i64), flag, Value::Utf8(text)])
 }
 
-/// What a writer's change of a number makes of some of its keys: the number, or nothing.
+/// The effect of a writer's change on some of its keys: its number, or a delete.
 struct Change {
     keys: BTreeMap<i64, Option<u64>>,
     is_atomic: bool,
 }
 
-/// A change follows from its number.
+/// A change is determined by its number.
 fn change(writer: u64, number: u64) -> Change {
     let mut rng = SmallRng::seed_from_u64(writer << 48 ^ number);
     let (count, deletes, is_atomic) = match rng.random_range(0..10) {
@@ -128,7 +128,8 @@ fn query(rng: &mut SmallRng) -> Query {
     }
 }
 
-/// Asks on until it is killed; each answer is that of a scan, and each row one that a writer has written.
+/// Runs queries until it is killed. Each answer equals that of a scan, and each row was written by
+/// a writer.
 fn read(dataset: &Dataset, thread: u64) {
     let mut rng = SmallRng::seed_from_u64(thread);
     for number in 0.. {
@@ -149,7 +150,7 @@ fn read(dataset: &Dataset, thread: u64) {
     }
 }
 
-/// Each row is one that a writer has written, whichever states it was read from.
+/// Each row was written by a writer, from whatever state it was read.
 fn read_committed(dataset: &Dataset, query: &Query) -> terrane::Result<()> {
     for batch in dataset.query(&query.clone().columns(["id", "number"]))? {
         let batch = batch?;
@@ -169,7 +170,7 @@ fn is_written(found: &Record) -> bool {
     }
 }
 
-/// Makes and drops indexes, flushes, merges, takes backups.
+/// Creates and drops indexes, flushes, merges, and takes backups.
 fn maintain(store: &Store, dataset: &Dataset, backup: &Path, thread: u64, seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     for number in 0.. {
@@ -202,7 +203,7 @@ fn maintain(store: &Store, dataset: &Dataset, backup: &Path, thread: u64, seed: 
     }
 }
 
-/// The number from which on each writer goes on.
+/// The numbers at which the writers continue.
 fn starts(directory: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(directory.join("starts")).unwrap();
     text.split_whitespace().map(|start| start.parse().unwrap()).collect()
@@ -230,7 +231,7 @@ fn run_until_killed(directory: &Path) {
     });
 }
 
-/// The number by which each record that is there was written.
+/// The number of the change that wrote each stored record.
 fn numbers(dataset: &Dataset) -> BTreeMap<i64, u64> {
     let snapshot = dataset.snapshot();
     let keys = keys_of(&snapshot, &Query::new()).into_iter();
@@ -245,7 +246,7 @@ fn numbers(dataset: &Dataset) -> BTreeMap<i64, u64> {
     .collect()
 }
 
-/// What was acknowledged is there, and of the change that was under way what may be.
+/// Acknowledged changes are stored. The unfinished change may be stored.
 fn verify_writer(held: &BTreeMap<i64, u64>, expected: &BTreeMap<i64, u64>, writer: u64, pending: &Change) {
     let own = writer as i64 * SLOTS..(writer as i64 + 1) * SLOTS;
     let mut moved = BTreeSet::new();
@@ -264,7 +265,7 @@ fn verify_writer(held: &BTreeMap<i64, u64>, expected: &BTreeMap<i64, u64>, write
 
 #[test]
 fn a_store_under_everything_at_once_is_right_after_each_kill() {
-    // The test runs itself as that process.
+    // The test runs itself as this process.
     if let Some(directory) = killed::place() {
         return run_until_killed(&directory);
     }
@@ -276,8 +277,8 @@ fn a_store_under_everything_at_once_is_right_after_each_kill() {
         let store = Store::open(directory.join("store"), options()).unwrap();
         drop(store.create_dataset_with(DATASET, schema(), &DatasetOptions { partitions }).unwrap());
         store.close().unwrap();
-        let kills = if soak() { 150 } else { 4 };
-        let changes_max = if soak() { 30_000 } else { 2_500 };
+        let kills = if is_soak() { 150 } else { 4 };
+        let changes_max = if is_soak() { 30_000 } else { 2_500 };
         kill_again_and_again(&directory, &mut rng, kills, changes_max);
     }
 }
@@ -316,7 +317,7 @@ fn kill_again_and_again(directory: &Path, rng: &mut SmallRng, kills: usize, chan
     }
 }
 
-/// If there is a backup, its newest point is a store of which every record is one that a writer has written.
+/// If there is a backup, its newest point is a store in which every record was written by a writer.
 fn restore_newest(backup: &Path) {
     if Store::backup_points(backup).is_err() {
         return;

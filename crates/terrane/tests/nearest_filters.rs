@@ -1,4 +1,4 @@
-//! Nearest neighbours among what meets conditions, and behind anti-matter.
+//! Nearest neighbours among the records that meet conditions, and behind anti-matter.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use terrane_space::geometry::from_wkt;
 use terrane_testkit::MemoryStorage;
 
 fn dataset(system: CoordinateSystem, points: bool) -> (Store, Dataset) {
-    // Every flush stays a component of its own.
+    // Every flush stays a separate component.
     let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { merge_policy, ..small_options() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
@@ -23,10 +23,10 @@ fn line(key: i64, wkt: &str) -> Record {
     Record { key: Key::Int(key), geometry, values: vec![Value::Null, Value::Null] }
 }
 
-/// Seen from a pole, the boxes of a deleted line and of its anti-matter are as far as the node
-/// around the anti-matter, whose distance is computed along another meridian.
+/// From a pole, the boxes of a deleted line and of its anti-matter are as far as the node around
+/// the anti-matter. The distance of the node is computed along another meridian.
 #[test]
-fn anti_matter_is_met_before_what_it_deletes_from_every_side_of_a_pole() {
+fn anti_matter_precedes_its_entry_from_every_side_of_a_pole() {
     for longitude in (-170..=170).step_by(5) {
         let (_store, dataset) = dataset(CoordinateSystem::LonLat, false);
         let from = |shift: i32| longitude + shift;
@@ -47,10 +47,10 @@ fn anti_matter_is_met_before_what_it_deletes_from_every_side_of_a_pole() {
     }
 }
 
-/// Beside a box that ends where numbers are finest, at the equator or the meridian of Greenwich, the
-/// distance to it is a matter of nanometres, which the node around its anti-matter keeps too.
+/// A box ends where floats are finest, at the equator or the meridian of Greenwich. Beside it, the
+/// distance is a matter of nanometres. The node around its anti-matter must keep them too.
 #[test]
-fn anti_matter_is_met_before_what_it_deletes_from_right_beside_it() {
+fn anti_matter_precedes_its_entry_from_close_by() {
     let west = |x: i32| format!("POLYGON(({x} 0,{0} 0,{0} 1,{x} 1,{x} 0))", x + 1);
     let south = |y: i32| format!("POLYGON((0 {y},1 {y},1 {0},0 {0},0 {y}))", y + 1);
     for exponent in 8..=20 {
@@ -76,9 +76,9 @@ fn anti_matter_is_met_before_what_it_deletes_from_right_beside_it() {
     }
 }
 
-/// Squares of such distances are nothing.
+/// The squares of such distances are 0.
 #[test]
-fn what_is_next_to_nothing_comes_in_order() {
+fn tiny_distances_are_in_order() {
     let (_store, dataset) = dataset(CoordinateSystem::Planar, false);
     for key in [5, 2, 9, 1, 7] {
         let (near, far) = (f64::from(key) * 1e-300, f64::from(key) * 1e-300 + 1e-301);
@@ -95,10 +95,10 @@ fn what_is_next_to_nothing_comes_in_order() {
     }
 }
 
-/// Where fewer records than wanted meet the conditions, the search still reads no more of the
-/// index than the conditions' window meets.
+/// If fewer records than wanted meet the conditions, the search still reads only the part of the
+/// index that meets the conditions' window.
 #[test]
-fn nearest_with_a_window_opens_only_what_the_window_meets() {
+fn nearest_with_a_window_reads_only_nodes_in_the_window() {
     for system in [CoordinateSystem::Planar, CoordinateSystem::LonLat] {
         let (_store, dataset) = dataset(system, true);
         for number in 0..6_000_i64 {
@@ -117,7 +117,7 @@ fn nearest_with_a_window_opens_only_what_the_window_meets() {
     }
 }
 
-/// A component farther away than the answer is not looked into, and the explanation says so.
+/// A component farther away than the answer is not searched, and the explanation says so.
 #[test]
 fn far_components_are_pruned() {
     for points in [true, false] {
@@ -141,10 +141,10 @@ fn far_components_are_pruned() {
     }
 }
 
-/// However many records are passed by before one meets the conditions, memory is taken only for
-/// what is still to be decided.
+/// Many records may be skipped before one meets the conditions. Memory is used only for undecided
+/// entries.
 #[test]
-fn a_condition_that_few_records_meet_takes_little_memory() {
+fn a_rarely_met_condition_takes_little_memory() {
     let (store, dataset) = dataset(CoordinateSystem::Planar, true);
     let records: Vec<Record> = (0..120_000_i64)
         .map(|number| Record::at(number, (number % 400) as f64, (number / 400) as f64, vec![Value::Null, Value::Null]))

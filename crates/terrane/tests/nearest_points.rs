@@ -1,4 +1,4 @@
-//! Nearest points of an insert-only dataset are those of a linear scan, ties by key.
+//! Nearest points of an insert-only dataset equal those of a linear scan, ties by key.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use terrane_space::sphere::PreparedPoint;
 use terrane_testkit::MemoryStorage;
 
 fn dataset(system: CoordinateSystem) -> (Store, Dataset) {
-    // Every flush stays a component of its own.
+    // Every flush stays a separate component.
     let merge_policy = MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX };
     let options = Options { merge_policy, ..small_options() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
-    // In one queue, whatever the partitions are.
+    // All partitions share one queue.
     let options = DatasetOptions { partitions: if system == CoordinateSystem::LonLat { 3 } else { 1 } };
     let dataset = store.create_dataset_with("d", schema(KeyType::Int64, true, system), &options).unwrap();
     (store, dataset)
@@ -34,7 +34,7 @@ fn nearest(snapshot: &Snapshot, place: Point, k: usize) -> Vec<(f64, i64)> {
     let mut found = Vec::new();
     snapshot
         .visit_nearest(place.x, place.y, k, |key, distance| {
-            let KeyRef::Int(key) = key else { panic!("{key:?} is no int64") };
+            let KeyRef::Int(key) = key else { panic!("{key:?} is not an int64") };
             found.push((distance, key));
             ControlFlow::Continue(())
         })
@@ -49,8 +49,8 @@ fn scan(points: &[(i64, Point)], k: usize, distance: impl Fn(Point) -> f64) -> V
     all
 }
 
-/// Points on a grid, so that many are equally far, in four disk components and one in memory,
-/// which is flushed later; what is inserted after the snapshot must not be found.
+/// Points on a grid, so that many distances are equal, in four disk components and in memory.
+/// Memory is flushed later. Points inserted after the snapshot must not be found.
 fn compare(system: CoordinateSystem, grid: f64, default_seed: u64) {
     let (mut rng, seed) = seeded(default_seed);
     let (_store, dataset) = dataset(system);
@@ -76,7 +76,7 @@ fn compare(system: CoordinateSystem, grid: f64, default_seed: u64) {
     insert(&dataset, &later[points.len()..]);
     for flushed in [false, true] {
         if flushed {
-            // The component has what the snapshot sees and what it does not.
+            // The new component has both visible and invisible points.
             dataset.flush().unwrap();
         }
         for k in [0, 1, 2, 10, 97, 1_000, 5_000, 7_000] {
@@ -96,17 +96,17 @@ fn compare(system: CoordinateSystem, grid: f64, default_seed: u64) {
 }
 
 #[test]
-fn planar_points_come_in_the_order_of_a_scan() {
+fn planar_points_are_in_the_order_of_a_scan() {
     compare(CoordinateSystem::Planar, 1.0, 0x9EA2_0001);
 }
 
 #[test]
-fn planar_points_of_uneven_coordinates_come_in_the_order_of_a_scan() {
+fn planar_points_of_uneven_coordinates_are_in_the_order_of_a_scan() {
     compare(CoordinateSystem::Planar, 0.1, 0x9EA2_0002);
 }
 
 #[test]
-fn points_on_the_globe_come_in_the_order_of_a_scan() {
+fn points_on_the_globe_are_in_the_order_of_a_scan() {
     compare(CoordinateSystem::LonLat, 1.0, 0x9EA2_0003);
 }
 
@@ -121,7 +121,7 @@ fn among_very_many_points_at_one_place_keys_decide() {
 }
 
 #[test]
-fn points_far_from_where_a_leaf_suggests_them_are_found() {
+fn points_far_from_the_centre_of_their_leaf_are_found() {
     let (_store, dataset) = dataset(CoordinateSystem::Planar);
     let points: Vec<(i64, Point)> = (0..200)
         .map(|key| match key {
@@ -137,7 +137,7 @@ fn points_far_from_where_a_leaf_suggests_them_are_found() {
 }
 
 #[test]
-fn distances_beyond_all_numbers_still_have_an_order() {
+fn infinite_distances_still_have_an_order() {
     let (_store, dataset) = dataset(CoordinateSystem::Planar);
     let points: Vec<(i64, Point)> =
         (0..2_000).map(|key| (key, Point::new(1e200 * (1 + key % 50) as f64, 1e200))).collect();
@@ -150,7 +150,7 @@ fn distances_beyond_all_numbers_still_have_an_order() {
 }
 
 #[test]
-fn a_limit_is_the_smaller_number() {
+fn the_smaller_of_limit_and_k_applies() {
     let (_store, dataset) = dataset(CoordinateSystem::Planar);
     let points: Vec<(i64, Point)> = (0..50).map(|key| (key, Point::new(key as f64, 0.0))).collect();
     insert(&dataset, &points);

@@ -1,5 +1,4 @@
-//! What an opening leaves that does not succeed, and a store that is dropped: nothing that keeps
-//! others out.
+//! Failed openings, and dropped stores: they do not lock others out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +18,7 @@ fn options(background: bool) -> Options {
     Options { background, log, ..Options::default() }
 }
 
-/// A store of which so many segments are to be redone that the next opening flushes.
+/// A store with enough segments to replay that the next opening flushes.
 fn store_with_a_long_tail(background: bool) -> MemoryStorage {
     let disk = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
@@ -39,9 +38,9 @@ fn verify(storage: Arc<dyn Storage>, background: bool, what: &str) {
     assert_eq!(snapshot.count(&Query::new()).unwrap(), SESSIONS as u64, "{what}");
 }
 
-/// Whatever call fails: the same process can open the store when the cause is gone.
+/// Any call may fail. The same process can open the store once the cause is gone.
 #[test]
-fn an_opening_that_fails_gives_the_lock_back() {
+fn a_failed_opening_releases_the_lock() {
     for background in [false, true] {
         for fault in [Fault::Eio, Fault::StorageFull] {
             let (mut failed, mut ended) = (0, false);
@@ -70,7 +69,7 @@ fn an_opening_that_fails_gives_the_lock_back() {
     }
 }
 
-/// A store is closed with its last handle, also when nobody closes it.
+/// Dropping the last handle closes a store.
 #[test]
 fn a_store_that_is_dropped_can_be_opened_again() {
     for background in [false, true] {
@@ -85,8 +84,8 @@ fn a_store_that_is_dropped_can_be_opened_again() {
     }
 }
 
-/// Another process takes a store away again, with the lock file, as this one has opened that file; where told so a
-/// third one has its store there by then.
+/// Another process removes a store and its lock file, just after this process has opened that file.
+/// With `opens`, a third process has its own store at this place by then.
 fn open_while_the_lock_goes(
     inner: &Arc<dyn Storage>,
     third: &Arc<Mutex<Option<Store>>>,
@@ -106,7 +105,7 @@ fn open_while_the_lock_goes(
 }
 
 #[test]
-fn a_lock_file_without_its_name_is_not_held_for_the_lock() {
+fn a_removed_lock_file_is_not_taken_for_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let places: [Arc<dyn Storage>; 2] =
         [Arc::new(MemoryStorage::new()), Arc::new(RealStorage::new(directory.path().join("s")))];
@@ -124,9 +123,9 @@ fn a_lock_file_without_its_name_is_not_held_for_the_lock() {
     }
 }
 
-/// Who holds the lock may not have written its number yet, or just a part of it.
+/// The lock's holder may not have written its number yet, or only a part of it.
 #[test]
-fn a_lock_without_a_whole_number_is_held_by_an_unknown_process() {
+fn a_lock_without_a_complete_number_is_held_by_an_unknown_process() {
     for (text, wanted) in [("", None), ("12", None), ("x\n", None), ("123\n", Some(123))] {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let file = storage.open("LOCK", OpenMode::CreateNew).unwrap();
@@ -155,8 +154,8 @@ fn keys(store: &Store, name: &str) -> Vec<i64> {
     keys
 }
 
-/// A writer that flushes each time that a reader looks at the manifest, and merges when it has opened the
-/// components, changes nothing for it.
+/// A writer flushes each time the reader reads the manifest, and merges after the reader has opened
+/// the components. This does not affect the reader.
 #[test]
 fn a_reader_does_not_wait_for_flushes_and_merges() {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -191,10 +190,10 @@ fn a_reader_does_not_wait_for_flushes_and_merges() {
     assert!(merges.load(Ordering::Relaxed) >= 3);
 }
 
-/// A reader that goes on without a damaged index does not take for damage that a merge has removed what it was
-/// about to open; what is damaged it finds all the same.
+/// A reader that tolerates damage may find that a merge has removed a component that it was about
+/// to open. This is not damage. Real damage is still found.
 #[test]
-fn a_reader_that_takes_damage_finds_none_where_components_were_merged_meanwhile() {
+fn a_lenient_reader_does_not_take_merged_components_for_damage() {
     let lenient = || Options { lenient: true, ..Options::default() };
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let store = Store::open_on(disk.clone(), Options::default()).unwrap();
@@ -216,7 +215,7 @@ fn a_reader_that_takes_damage_finds_none_where_components_were_merged_meanwhile(
     assert_eq!(reader.damage().len(), 0, "{:?}", reader.damage());
     assert_eq!(keys(&reader, MAIN), [0, 1, 2]);
     drop(reader);
-    // A component that is really gone, while the writer goes on.
+    // A component is really missing, while the writer continues.
     let lost = disk.list("components").unwrap().into_iter().next().unwrap();
     disk.remove(&format!("components/{lost}")).unwrap();
     let (writer, mut key) = (dataset.clone(), 3);
@@ -232,9 +231,10 @@ fn a_reader_that_takes_damage_finds_none_where_components_were_merged_meanwhile(
     assert_eq!(reader.damage().len(), 1, "{:?}", reader.damage());
 }
 
-/// What comes while a reader replays, and is in no log, has come for it too if anything has that came after it.
+/// A change without a log entry, such as an import, may happen while a reader replays. If the
+/// reader shows anything later, it shows this change too.
 #[test]
-fn a_reader_shows_nothing_that_came_after_an_import_or_a_change_of_schema_without_it() {
+fn a_reader_that_shows_later_writes_shows_the_import_or_schema_before_them() {
     type Change = fn(&Store);
     let changes: [(&str, Change); 6] = [
         ("import", |store| {

@@ -1,4 +1,5 @@
-//! Datasets of several partitions: who writes and asks sees nothing of them, and several threads work on them.
+//! Partitioned datasets: writes and queries do not depend on partitions, and several threads work
+//! on them.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
@@ -51,7 +52,7 @@ fn import(store: &Store, keys: impl Iterator<Item = i64>) -> (u64, Vec<usize>) {
 }
 
 #[test]
-fn a_number_of_partitions_that_cannot_be_is_refused() {
+fn an_invalid_number_of_partitions_is_refused() {
     let store = Store::open_on(memory(), options(2)).unwrap();
     for partitions in [0, 65, usize::MAX] {
         let options = DatasetOptions { partitions };
@@ -65,7 +66,7 @@ fn a_number_of_partitions_that_cannot_be_is_refused() {
     assert_eq!(dataset.partitions(), 64);
 }
 
-/// Which threads build is told by the files that they open.
+/// The opened files show which threads build.
 #[test]
 fn the_partitions_of_a_flush_are_built_by_several_threads() {
     for (threads, partitions, wanted) in [(1, 4, 1), (3, 4, 3), (8, 4, 4), (3, 1, 1)] {
@@ -82,7 +83,7 @@ fn the_partitions_of_a_flush_are_built_by_several_threads() {
         assert_eq!(builders.lock().unwrap().len(), wanted, "{threads} threads, {partitions} partitions");
         let counters = store.maintenance();
         assert_eq!((counters.flushes, counters.flush_threads), (1, wanted as u64), "{threads} of {partitions}");
-        // What was written to one partition is one thread's work.
+        // One thread does the work of one partition.
         dataset.upsert(&at(1)).unwrap();
         dataset.flush().unwrap();
         let counters = store.maintenance();
@@ -91,9 +92,9 @@ fn the_partitions_of_a_flush_are_built_by_several_threads() {
     }
 }
 
-/// All partitions go on together, also those to which nothing was written.
+/// All partitions advance together, including those without writes.
 #[test]
-fn one_manifest_step_installs_what_a_flush_made_of_all_partitions() {
+fn one_manifest_step_installs_the_flush_of_all_partitions() {
     let storage = memory();
     let (store, dataset) = create(storage.clone(), 2, 5);
     for round in 1..3 {
@@ -107,7 +108,7 @@ fn one_manifest_step_installs_what_a_flush_made_of_all_partitions() {
         let flushed: Vec<u64> = partitions.iter().map(|partition| partition.flushed_sequence).collect();
         assert_eq!(flushed, [2 * round as u64; 5]);
     }
-    // A manifest that says something else is none of this program's.
+    // A manifest that says otherwise was not written by this program.
     drop(dataset);
     store.close().unwrap();
     let mut manifest = Manifest::read(&*storage).unwrap().unwrap();
@@ -119,9 +120,9 @@ fn one_manifest_step_installs_what_a_flush_made_of_all_partitions() {
     assert!(error.to_string().contains("partition 2"), "{error}");
 }
 
-/// What is written to one partition only is flushed with all.
+/// A flush includes all partitions, even if only one was written.
 #[test]
-fn what_one_entry_brings_to_several_partitions_is_flushed_from_all_of_them() {
+fn changes_of_one_entry_are_flushed_from_all_its_partitions() {
     let storage = memory();
     let (store, dataset) = create(storage.clone(), 2, 3);
     for round in 0..3 {
@@ -138,9 +139,9 @@ fn what_one_entry_brings_to_several_partitions_is_flushed_from_all_of_them() {
     assert!(report.findings.is_empty() && report.records == 32, "{report}");
 }
 
-/// A feed's position is the last of all partitions.
+/// A feed's position is the last one of all partitions.
 #[test]
-fn the_position_of_a_feed_outlives_a_flush_wherever_its_last_record_is() {
+fn a_feeds_position_survives_a_flush_whatever_partition_has_its_last_record() {
     let storage = memory();
     let (store, dataset) = create(storage.clone(), 2, 3);
     drop((dataset, store));
@@ -156,7 +157,8 @@ fn the_position_of_a_feed_outlives_a_flush_wherever_its_last_record_is() {
     }
 }
 
-/// A dataset of one partition and one of several with the same records, on disk and in memory, some of them deleted.
+/// Two datasets, with one partition and with several, that have the same records, on disk and in
+/// memory, some of them deleted.
 fn twins(threads: usize) -> [(Store, Dataset); 2] {
     [1, 5].map(|partitions| {
         let (store, dataset) = create(memory(), threads, partitions);
@@ -284,9 +286,9 @@ fn the_nearest_are_those_of_a_dataset_without_partitions() {
     }
 }
 
-/// While rows are taken, others are found; who takes no more ends that.
+/// While rows are read, threads find more. Dropping the rows ends this.
 #[test]
-fn rows_that_are_dropped_end_what_finds_them() {
+fn dropping_the_rows_ends_the_threads() {
     let storage = memory();
     let (store, dataset) = create(storage.clone(), 2, 4);
     import(&store, 0..80_000);
@@ -300,17 +302,17 @@ fn rows_that_are_dropped_end_what_finds_them() {
     assert!(rows.next_batch().unwrap().unwrap().num_rows() > 0);
     assert_eq!(rows.explanation().threads, 2);
     drop(rows);
-    // Of each thread at most three batches, of 8,192 rows, were ready, taken, or waiting to be.
+    // At most three batches of 8,192 rows per thread were ready, taken, or waiting.
     let looked_at = looked_at.load(Ordering::Relaxed);
-    assert!(looked_at <= 6 * 8192, "{looked_at} of 80,000 records were looked at");
-    // Nothing keeps the store.
+    assert!(looked_at <= 6 * 8192, "{looked_at} of 80,000 records were read");
+    // Nothing else holds the store.
     drop(dataset);
     store.close().unwrap();
     Store::open_on(storage, options(4)).unwrap();
 }
 
 #[test]
-fn an_error_in_one_partition_is_the_querys() {
+fn an_error_in_one_partition_is_the_error_of_the_query() {
     let (store, dataset) = create(memory(), 4, 4);
     import(&store, 0..40_000);
     let snapshot = dataset.snapshot();
@@ -322,7 +324,7 @@ fn an_error_in_one_partition_is_the_querys() {
     let mut rows = snapshot.query(&fails).unwrap();
     let error = std::iter::from_fn(|| rows.next_batch().transpose()).find_map(Result::err).unwrap();
     assert!(error.to_string().contains("for a test"), "{error}");
-    assert!(rows.next_batch().unwrap().is_none(), "it ends with the error");
+    assert!(rows.next_batch().unwrap().is_none(), "the answer ends with the error");
     let first = AtomicUsize::new(0);
     let fails = Query::new().predicate(move |_| match first.fetch_add(1, Ordering::Relaxed) == at {
         true => Err(Error::Refused { row: None, column: None, reason: "for a test".into() }),
@@ -340,14 +342,14 @@ fn an_error_in_one_partition_is_the_querys() {
     assert!(error.to_string().contains("panicked"), "{error}");
 }
 
-/// With the smallest memory the components of many partitions are not all built at once.
+/// With minimal memory, the components of many partitions are not all built at once.
 #[test]
 fn an_import_into_many_partitions_takes_each_row_once() {
     let options = Options { memory_limit: terrane::MEMORY_LIMIT_MIN, ..options(2) };
     let store = Store::open_on(memory(), options).unwrap();
     let dataset = store.create_dataset_with(MAIN, first_schema(), &DatasetOptions { partitions: 64 }).unwrap();
     (0..3_000).step_by(10).for_each(|key| dataset.insert(&at(key)).unwrap());
-    // In no order, each of some keys twice, and some of them there already.
+    // Out of order, with each of some keys twice, and some existing keys.
     let keys = (0..3_000).map(|number| number * 7 % 2_900);
     let (records, mut refused) = import(&store, keys.clone());
     let mut seen: BTreeSet<i64> = (0..3_000).step_by(10).collect();
@@ -357,10 +359,10 @@ fn an_import_into_many_partitions_takes_each_row_once() {
     assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), seen.len() as u64);
     let report = store.check(false).unwrap();
     assert!(report.findings.is_empty() && report.records == seen.len() as u64, "{report}");
-    // As many again, in order, beyond what is there.
+    // The same number of rows, in order, after the existing ones.
     assert_eq!(import(&store, 3_000..6_000), (3_000, Vec::new()));
     assert!(store.check(false).unwrap().findings.is_empty());
-    // Keys that are taken since the import looked fail it as a whole.
+    // Keys taken since the import looked fail the whole import.
     let mut importer = store.importer(MAIN, first_schema()).unwrap();
     importer.push(&batch(&first_schema(), &[at(7_000), at(7_001), at(7_002)])).unwrap();
     let finished = importer.finish_after(&mut |row| Err(row.error), &mut |_| dataset.insert(&at(7_001)));

@@ -1,4 +1,4 @@
-//! Directories that hold something else are left as they are.
+//! Directories that hold something else are left unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn refuses(make: impl Fn(&Path), named: &str) {
 }
 
 #[test]
-fn a_directory_of_other_files_is_refused_and_left_as_it_is() {
+fn a_directory_of_other_files_is_refused_and_unchanged() {
     refuses(|place| fs::write(place.join("notes.txt"), "mine").unwrap(), "notes.txt");
 }
 
@@ -67,9 +67,9 @@ fn a_manifest_of_something_else_is_not_locked() {
     assert_eq!(tree(place.path()), before);
 }
 
-/// What a crash while the store was being created leaves is taken for an empty place.
+/// A crash during the creation of a store leaves a place that counts as empty.
 #[test]
-fn an_unfinished_creation_is_begun_again() {
+fn an_unfinished_creation_is_restarted() {
     let place = tempfile::tempdir().unwrap();
     for directory in ["components", "log"] {
         fs::create_dir(place.path().join(directory)).unwrap();

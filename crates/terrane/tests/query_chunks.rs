@@ -1,4 +1,4 @@
-//! Answers that are larger than what a query may hold at once come out whole.
+//! Answers larger than a query may hold at once are complete.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use terrane::{CoordinateSystem, Geometry, Key, Query, Record, Store, Value};
 use terrane_space::Point;
 use terrane_testkit::MemoryStorage;
 
-/// Fills a dataset and asks for everything through the spatial index, under the smallest limit.
+/// Fills a dataset and queries everything through the spatial index, with the smallest memory
+/// limit.
 fn answer_of(key_type: KeyType, count: i64, key: impl Fn(i64) -> Key) {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let schema = schema(key_type, true, CoordinateSystem::Planar);
@@ -38,11 +39,11 @@ fn answer_of(key_type: KeyType, count: i64, key: impl Fn(i64) -> Key) {
 }
 
 #[test]
-fn many_short_keys_come_out_whole() {
+fn answers_with_many_short_keys_are_complete() {
     answer_of(KeyType::Int64, 40_000, Key::Int);
 }
 
 #[test]
-fn many_long_keys_come_out_whole() {
+fn answers_with_many_long_keys_are_complete() {
     answer_of(KeyType::Utf8, 5_000, |number| Key::Utf8(format!("{}{number}", "k".repeat(600))));
 }

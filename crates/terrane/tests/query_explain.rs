@@ -1,4 +1,4 @@
-//! What explanations tell: stages by what was done, pages of the query's own time.
+//! Explanations: stages named by their work, and pages read during the query.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn explained(store: &Store, query: &Query) -> Explanation {
 }
 
 #[test]
-fn stages_are_named_by_what_was_done() {
+fn stages_are_named_by_their_work() {
     let store = Store::open_on(squares(), small_options()).unwrap();
     let window = Query::new().window(100.5, 0.5, 2000.5, 0.75);
     let cases = [
@@ -83,9 +83,9 @@ fn pages_that_others_read_between_two_batches_are_not_counted() {
     assert!(alone.pages_read > 0 && pages <= alone.pages_read, "{pages} pages, alone {}", alone.pages_read);
 }
 
-/// Estimates read pages of the index, which the search then finds in memory.
+/// Estimates read pages of the index, which the search then finds in the cache.
 #[test]
-fn pages_that_planning_reads_are_counted() {
+fn pages_read_by_planning_are_counted() {
     let storage = squares();
     let store = Store::open_on(storage.clone(), small_options()).unwrap();
     store.dataset("d").unwrap().create_index("by_name", IndexKind::BTree, &["name"]).unwrap();
@@ -104,7 +104,7 @@ fn pages_that_planning_reads_are_counted() {
 }
 
 #[test]
-fn one_entry_is_told_of_in_the_singular() {
+fn one_entry_is_reported_in_the_singular() {
     let store = Store::open_on(squares(), small_options()).unwrap();
     let dataset = store.dataset("d").unwrap();
     let named = |key: i64, name: &str| Record {
@@ -120,9 +120,9 @@ fn one_entry_is_told_of_in_the_singular() {
     }
 }
 
-/// Records are read in order for less than they are looked up, so the most candidates may cost least.
+/// Reading records in order is cheaper than looking them up. So the most candidates may cost least.
 #[test]
-fn why_an_index_is_used_agrees_with_what_the_others_would_give() {
+fn the_reason_for_an_index_agrees_with_the_estimates_of_others() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
     let dataset = store.create_dataset("d", schema).unwrap();
@@ -145,10 +145,10 @@ fn why_an_index_is_used_agrees_with_what_the_others_would_give() {
 }
 
 #[test]
-fn windows_that_most_records_meet_are_answered_from_all_records() {
+fn windows_that_most_records_meet_are_answered_by_a_scan() {
     let store = Store::open_on(squares(), small_options()).unwrap();
     let of_width = |width: f64| Query::new().window(0.5, 0.25, 0.5 + width, 0.75);
-    // A quarter of the records is met at 5000.
+    // At 5000, a quarter of the records meets the window.
     for (width, plan) in [(100.0, "spatial index"), (4000.0, "spatial index"), (6000.0, "primary scan")] {
         let query = of_width(width);
         let explanation = explained(&store, &query);
@@ -164,7 +164,7 @@ fn windows_that_most_records_meet_are_answered_from_all_records() {
         assert_eq!((through_index.plan, through_index.matches), ("spatial index", width as u64 + 1));
         assert_eq!(explanation.matches, through_index.matches);
     }
-    // What the entries decide needs no record, however many there are.
+    // Rows decided by entries need no record, however many there are.
     let points = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let point_schema = schema(KeyType::Int64, true, CoordinateSystem::Planar);
     let dataset = points.create_dataset("d", point_schema).unwrap();

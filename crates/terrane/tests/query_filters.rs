@@ -1,4 +1,5 @@
-//! Several conditions together select what each of them selects, for every kind of geometry.
+//! Several conditions together select the records that each of them selects, for every kind of
+//! geometry.
 
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ fn record(key: i64, wkt: &str) -> Record {
 }
 
 #[test]
-fn a_polygon_meets_conditions_that_lie_apart() {
+fn a_polygon_meets_disjoint_conditions() {
     let (_store, dataset) = polygons(&["POLYGON((0 0,10 0,10 10,0 10,0 0))"]);
     let far = Filter::Intersects(from_wkt("POINT(9 9)").unwrap());
     let both = Query::new().window(1.0, 1.0, 2.0, 2.0).filter(far);
@@ -91,7 +92,7 @@ fn a_polygon_meets_conditions_that_lie_apart() {
 }
 
 #[test]
-fn windows_without_end_hold_all_geometries() {
+fn infinite_windows_contain_all_geometries() {
     let (_store, dataset) = polygons(&[
         "POLYGON((1e149 1e149,1e150 1e149,1e150 1e150,1e149 1e149))",
         "LINESTRING(-1e150 -1e150,-1e150 0)",
@@ -129,7 +130,7 @@ fn shapes_too_large_for_exact_predicates_are_refused_everywhere() {
 }
 
 #[test]
-fn columns_that_do_not_exist_are_refused_also_where_rows_are_counted() {
+fn unknown_columns_are_refused_even_in_counts() {
     let (_store, dataset) = polygons(&["POLYGON((0 0,1 0,1 1,0 0))"]);
     let snapshot = dataset.snapshot();
     for query in [Query::new(), Query::new().circle(0.0, 0.0, 1.0)] {

@@ -1,5 +1,5 @@
-//! Longitude and latitude: windows and circles over the antimeridian and the poles, and
-//! nearest neighbours there, against a scan with the haversine formula.
+//! Longitude and latitude: windows and circles over the antimeridian and the poles, and nearest
+//! neighbours there. They are compared with a scan that uses the haversine formula.
 
 use std::sync::Arc;
 
@@ -88,7 +88,8 @@ fn circles_reach_over_poles_and_the_antimeridian() {
         let centre = place(&mut rng);
         let radius = 10f64.powf(rng.random_range(2.0..7.3));
         let query = Query::new().circle(centre.0, centre.1, radius);
-        // The two computations may differ in the last digits, so a margin is open.
+        // The two computations may differ in the last digits, so records near the margin are not
+        // judged.
         let sure = matching(&places, |place| haversine_m(centre, place) < radius - 0.01);
         let possible = matching(&places, |place| haversine_m(centre, place) < radius + 0.01);
         let found = sorted(keys_of(&snapshot, &query));

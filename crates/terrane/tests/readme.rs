@@ -1,7 +1,7 @@
-//! What the documents show of the crate.
+//! Programs in the documents.
 
 #[test]
-fn the_program_in_the_documents_is_the_example_that_is_compiled() {
+fn the_program_in_the_documents_equals_the_compiled_example() {
     let page = include_str!("../../../docs/rust.md");
     let program = include_str!("../examples/places.rs");
     assert!(page.contains(&format!("```rust\n{program}```")), "put examples/places.rs into docs/rust.md");

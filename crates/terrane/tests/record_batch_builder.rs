@@ -27,7 +27,7 @@ fn any_records() -> impl Strategy<Value = (SchemaHistory, Vec<Record>)> {
 
 proptest! {
     #[test]
-    fn rows_come_back_through_arrow((history, records) in any_records()) {
+    fn rows_survive_a_round_trip_through_arrow((history, records) in any_records()) {
         let mut builder = BatchBuilder::new(&history, None, false).expect("all columns");
         let mut stored = Vec::new();
         for record in &records {
@@ -104,7 +104,8 @@ fn damaged_records_and_keys_are_refused() {
     assert!(matches!(builder.append(&[1; 7], &value, None), Err(BatchError::Key(_))));
 }
 
-/// Slots count as texts do: those of thousands of columns would be hundreds of megabytes otherwise.
+/// Slots count like texts. Otherwise, those of thousands of columns would take hundreds of
+/// megabytes.
 #[test]
 fn batches_of_many_columns_have_few_rows() {
     const COLUMNS: usize = 2000;
@@ -122,11 +123,11 @@ fn batches_of_many_columns_have_few_rows() {
     let rows = builder.rows();
     assert!((40..150).contains(&rows), "{rows}");
     let taken = builder.finish().expect("a batch").get_array_memory_size();
-    // Builders double, and each column has a few words of its own.
+    // Builders double their size, and each column has a few words of overhead.
     assert!(taken < 2 * bytes_max + COLUMNS * 300, "{taken}");
 
     let mut tiny = BatchBuilder::new(&history, None, false).expect("all columns").with_bytes_max(1);
-    assert!(!tiny.is_full(), "a batch has one row at least");
+    assert!(!tiny.is_full(), "a batch has at least one row");
     tiny.append(&terrane::key::encode_int(1), &value, None).expect("room for a row");
     assert!(tiny.is_full());
 }

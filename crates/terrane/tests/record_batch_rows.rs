@@ -51,7 +51,7 @@ fn missing_columns_are_null_and_unknown_ones_refused() {
 }
 
 #[test]
-fn other_encodings_of_a_type_are_taken() {
+fn other_encodings_of_a_type_are_accepted() {
     let types = [
         ColumnType::Int64,
         ColumnType::Float64,
@@ -90,7 +90,7 @@ fn other_encodings_of_a_type_are_taken() {
 }
 
 #[test]
-fn nanoseconds_are_taken_where_they_are_whole_microseconds() {
+fn nanoseconds_that_are_whole_microseconds_are_accepted() {
     let history = history(KeyType::Int64, points(), &[ColumnType::Timestamp { utc: false }]);
     let with = |nanoseconds: i64| {
         let mut columns = xy();
@@ -104,7 +104,7 @@ fn nanoseconds_are_taken_where_they_are_whole_microseconds() {
 }
 
 #[test]
-fn milliseconds_are_taken_as_dates_where_they_are_whole_days() {
+fn milliseconds_that_are_whole_days_are_accepted_as_dates() {
     let history = history(KeyType::Int64, points(), &[ColumnType::Date]);
     let day = 86_400_000;
     for is_dictionary in [false, true] {
@@ -119,8 +119,8 @@ fn milliseconds_are_taken_as_dates_where_they_are_whole_days() {
             assert_eq!(with(milliseconds).expect("whole days").values, [Value::Date(days)]);
         }
         for (milliseconds, part) in [
-            (-3_600_000, "no whole number of days"),
-            (day + 1, "no whole number of days"),
+            (-3_600_000, "not a whole number of days"),
+            (day + 1, "not a whole number of days"),
             (day * (i64::from(i32::MAX) + 1), "beyond the range of dates"),
             (i64::MIN, "beyond the range of dates"),
         ] {
@@ -168,7 +168,7 @@ fn a_type_that_does_not_fit_is_named_with_both_types() {
 }
 
 #[test]
-fn keys_and_coordinates_have_to_be_there() {
+fn missing_keys_and_coordinates_are_refused() {
     let history = history(KeyType::Int64, points(), &[]);
     for (left_out, role) in [("id", "key"), ("lon", "first coordinate"), ("lat", "second coordinate")] {
         let columns = xy().into_iter().filter(|(name, _)| *name != left_out).collect();
@@ -247,7 +247,7 @@ fn faulty_rows_name_their_column_and_leave_the_buffers() {
         ("lon", "190"),
         ("lat", "swap latitude and longitude"),
         ("c0", "18446744073709551615"),
-        // Only null is no coordinate.
+        // Only null stands for a missing coordinate.
         ("lon", "NaN"),
         ("lat", "null"),
         ("lat", "NaN"),
@@ -311,7 +311,7 @@ fn rows_of_a_slice_are_the_rows_of_the_slice() {
 }
 
 #[test]
-fn planar_datasets_take_any_finite_coordinates() {
+fn planar_datasets_accept_any_finite_coordinates() {
     let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
     let schema =
         Schema::new(key_column(KeyType::Int64), geometry, CoordinateSystem::Planar, vec![]).expect("a sound schema");
@@ -326,7 +326,7 @@ fn planar_datasets_take_any_finite_coordinates() {
 }
 
 #[test]
-fn integers_that_no_float_is_are_refused_as_coordinates() {
+fn integers_without_an_exact_float_are_refused_as_coordinates() {
     let geometry = GeometryColumn::Point { x: "lon".into(), y: "lat".into() };
     let schema =
         Schema::new(key_column(KeyType::Int64), geometry, CoordinateSystem::Planar, vec![]).expect("a sound schema");

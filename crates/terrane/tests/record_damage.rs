@@ -1,4 +1,4 @@
-//! Damaged records give errors: never a panic, never bytes from outside of the record.
+//! Damaged records cause errors: never a panic, never bytes outside the record.
 
 use crate::record_support::*;
 use proptest::collection::vec;
@@ -8,7 +8,7 @@ use terrane::record::{Record, RecordView, stored_geometry};
 use terrane::schema::{ColumnType, SchemaHistory};
 use terrane::value::Value;
 
-/// Reads everything there is to read; the first error if there is one.
+/// Reads the whole record. Returns the first error, if any.
 fn read_all(bytes: &[u8], history: &SchemaHistory) -> Result<Record, terrane::record::DamagedRecord> {
     stored_geometry(bytes)?;
     RecordView::parse(bytes, history)?.to_record(Key::Int(0))

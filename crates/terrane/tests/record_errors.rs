@@ -1,4 +1,4 @@
-//! Errors: exit codes, and messages that say what to do.
+//! Errors: exit codes, and messages with remedies.
 
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn every_group_has_its_exit_code() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_other_failures_on_every_way() {
+fn a_full_disk_is_distinguished_from_other_failures() {
     assert!(matches!(Error::from(storage(io::ErrorKind::StorageFull)), Error::Full { .. }));
     assert!(matches!(Error::from(storage(io::ErrorKind::PermissionDenied)), Error::Storage(_)));
     let through_lsm = terrane_lsm::Error::from(storage(io::ErrorKind::StorageFull));
@@ -56,7 +56,7 @@ fn damage_keeps_its_file_and_offset() {
 }
 
 #[test]
-fn damage_of_a_record_names_what_is_known_and_no_file() {
+fn damage_of_a_record_names_dataset_and_key_if_known_and_no_file() {
     let history = SchemaHistory::new(points(CoordinateSystem::Planar)).unwrap();
     let error = Error::from(RecordView::parse(&[9, 0, 0, 0], &history).unwrap_err());
     assert!(error.is_damage() && error.exit_code() == Error::CORRUPTION);
@@ -92,7 +92,7 @@ fn refusals_name_row_column_and_reason() {
 }
 
 #[test]
-fn the_coordinate_that_is_wrong_is_named() {
+fn the_wrong_coordinate_is_named() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
     let dataset = store.create_dataset("d", points(CoordinateSystem::LonLat)).unwrap();
     for (x, y, column) in [(1.0, 91.0, "y"), (181.0, 1.0, "x"), (f64::NAN, 1.0, "x"), (1.0, f64::INFINITY, "y")] {
@@ -102,7 +102,7 @@ fn the_coordinate_that_is_wrong_is_named() {
 }
 
 #[test]
-fn unknown_names_come_with_those_that_exist() {
+fn errors_of_unknown_names_list_the_existing_ones() {
     let existing = vec!["roads".to_owned(), "trips".to_owned()];
     let message = Error::UnknownDataset { name: "road".into(), existing }.to_string();
     assert_eq!(message, "there is no dataset \"road\"; the store has roads, trips");

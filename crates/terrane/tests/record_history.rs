@@ -1,4 +1,5 @@
-//! What threads did to records and saw of them, as the checker of histories takes it: each record on its own.
+//! The operations of threads on records and their results, in the form of the history checker: each
+//! record separately.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,24 +7,24 @@ use std::sync::{Mutex, PoisonError};
 use terrane::Key;
 use terrane_testkit::linearizability::{Call, Specification, is_linearizable};
 
-/// From here on, values are those of records that a deletion by condition takes.
+/// Values from here on belong to records that a conditional delete removes.
 pub const PERISHABLE: i64 = 1 << 32;
 
 /// A dataset and a key.
 pub type Id = (usize, Key);
 
-/// What is done to a record, which is known by its value.
+/// An operation on a record, which is known by its value.
 #[derive(Clone, Debug)]
 pub enum Operation {
     Insert(Id, i64),
     Upsert(Id, i64),
     Delete(Id),
-    /// As [`Self::Delete`], but nobody tells whether it was there.
+    /// Like [`Self::Delete`], but without the information whether the record existed.
     Remove(Id),
-    /// Removes it if its value is perishable.
+    /// Removes the record if its value is perishable.
     Expire(Id),
     Read(Id),
-    /// Finds out whether it is there.
+    /// Finds out whether the record exists.
     Find(Id),
 }
 
@@ -35,7 +36,7 @@ pub enum Outcome {
     Value(Option<i64>),
 }
 
-/// Records of which at most one version is there.
+/// Records with at most one version at a time.
 #[derive(Clone, Debug)]
 pub struct Records;
 
@@ -75,7 +76,8 @@ impl Specification for Records {
     }
 }
 
-/// The calls of all threads. It is locked outside of the model checker: to note something is no step of its own.
+/// The calls of all threads. The lock is unknown to the model checker, so that noting is not a
+/// step.
 #[derive(Default)]
 pub struct History(Mutex<Noted>);
 
@@ -90,7 +92,7 @@ impl History {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The next instant.
+    /// The next moment.
     pub fn now(&self) -> usize {
         self.noted(|noted| {
             noted.instant += 1;
@@ -98,17 +100,17 @@ impl History {
         })
     }
 
-    /// Notes what was done at some moment between two instants, and what came of it.
+    /// Notes an operation between two moments, and its outcome.
     pub fn note(&self, began: usize, ended: usize, operation: Operation, outcome: Outcome) {
         self.noted(|noted| noted.calls.push(Call { operation, began, ended: Some((ended, outcome)) }));
     }
 
-    /// Notes what may have been done at some moment after an instant, or not.
+    /// Notes an operation that may have happened after a moment, or not.
     pub fn note_possible(&self, began: usize, operation: Operation) {
         self.noted(|noted| noted.calls.push(Call { operation, began, ended: None }));
     }
 
-    /// Fails unless for each record there is an order that goes from the one state to the other.
+    /// Fails unless each record has an order of operations from the start state to the end state.
     pub fn check(&self, start: impl Fn(&Id) -> Option<i64>, end: impl Fn(&Id) -> Option<i64>) {
         let calls = self.noted(|noted| noted.calls.clone());
         let ids: BTreeSet<Id> = calls.iter().map(|call| Records::key(&call.operation)).collect();

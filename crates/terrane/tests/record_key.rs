@@ -1,4 +1,4 @@
-//! Keys: their bytes order as they do, and come back as they were.
+//! Keys: their bytes have the same order, and decode to the same keys.
 
 use crate::record_support::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn any_two_keys() -> impl Strategy<Value = (Key, Key)> {
 
 proptest! {
     #[test]
-    fn keys_are_ordered_as_their_bytes_are((a, b) in any_two_keys()) {
+    fn keys_are_ordered_like_their_bytes((a, b) in any_two_keys()) {
         prop_assert_eq!(a.cmp(&b), encoded(&a).cmp(&encoded(&b)));
         let (short, long) = (a.to_encoded().expect("a short key"), b.to_encoded().expect("a short key"));
         prop_assert_eq!(a.cmp(&b), short.cmp(&long));
@@ -25,7 +25,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_come_back_from_bytes_json_and_text((key, _) in any_two_keys()) {
+    fn keys_survive_round_trips_through_bytes_json_and_text((key, _) in any_two_keys()) {
         let key_type = key.key_type();
         prop_assert_eq!(&Key::decode(key_type, &encoded(&key)), &Ok(key.clone()));
         prop_assert_eq!(&Key::from_json(key_type, &key.to_json()), &Ok(key.clone()));

@@ -1,4 +1,4 @@
-//! What is stored of a record is what is read back of it.
+//! A stored record is read unchanged.
 
 use crate::record_support::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use terrane_space::{CoordinateSystem, Point};
 
 proptest! {
     #[test]
-    fn records_come_back_as_they_were((history, record) in any_record()) {
+    fn records_are_read_unchanged((history, record) in any_record()) {
         let mut bytes = vec![0xAA; 3];
         let row = record.encode(&history, &mut bytes).expect("a valid record");
         prop_assert_eq!(&bytes[..3], &[0xAA; 3], "appended, not overwritten");
@@ -80,7 +80,7 @@ fn points_with_height_keep_it_and_are_indexed_as_points() {
 }
 
 #[test]
-fn points_with_a_height_or_a_measure_that_is_no_finite_number_are_refused_and_found_as_damage() {
+fn points_with_a_height_or_measure_that_is_not_finite_are_refused_and_are_damage() {
     let history = history(KeyType::Int64, shapes(), &[]);
     let point = |code: u32, numbers: &[f64]| {
         let mut wkb = vec![1];

@@ -1,4 +1,4 @@
-//! Schemas: what is refused, how versions follow each other, Arrow and JSON.
+//! Schemas: refusals, the order of versions, Arrow and JSON.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn schema(columns: Vec<Column>) -> Result<Schema, SchemaError> {
     Schema::new(key_column(KeyType::Int64), points(), CoordinateSystem::LonLat, columns)
 }
 
-/// A change of a schema, by the index of an attribute.
+/// A change of a schema, by the position of an attribute.
 #[derive(Clone, Debug)]
 enum Change {
     Add(ColumnType),
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn schemas_come_back_from_arrow_and_json(
+    fn schemas_survive_round_trips_through_arrow_and_json(
         key_type in any_key_type(),
         geometry in proptest::sample::select(vec![points(), shapes()]),
         types in vec(any_column_type(), 0..10),
@@ -141,7 +141,7 @@ fn names_must_be_distinct_and_not_empty() {
 }
 
 #[test]
-fn changes_that_cannot_be_are_refused() {
+fn invalid_changes_are_refused() {
     let history = history(KeyType::Int64, points(), &[ColumnType::Utf8]);
     assert!(matches!(history.widen("c0"), Err(SchemaError::CannotWiden { .. })));
     let error = history.widen("c1").expect_err("no such column").to_string();
@@ -187,7 +187,7 @@ fn renamed_and_dropped_columns_leave_the_names_free() {
     for (version, schema) in [(1, &first), (2, &renamed), (3, &dropped)] {
         assert_eq!(last.schema(version).as_ref(), Some(&**schema.newest()));
     }
-    // As docs/format.md has it.
+    // The format in docs/format.md.
     let changes = json!([
         { "rename": { "from": "c0", "to": "size" } },
         { "drop": "c1" },
@@ -198,7 +198,7 @@ fn renamed_and_dropped_columns_leave_the_names_free() {
 }
 
 #[test]
-fn columns_are_changed_so_often_and_no_more() {
+fn the_number_of_changes_is_limited() {
     let mut json = serde_json::to_value(history(KeyType::Int64, points(), &[ColumnType::Bool])).expect("JSON");
     let rename = |number: usize| {
         let name = |number: usize| if number == 0 { "c0".to_owned() } else { format!("n{number}") };
@@ -213,7 +213,7 @@ fn columns_are_changed_so_often_and_no_more() {
 }
 
 #[test]
-fn a_record_of_a_version_that_is_not_there_is_damage() {
+fn a_record_of_a_missing_version_is_damage() {
     let first = history(KeyType::Int64, points(), &[]);
     let second = first.with_column(Column::new("c0", ColumnType::Bool)).expect("a free name");
     let mut bytes = Vec::new();
@@ -321,7 +321,7 @@ fn arrow_types_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn the_distance_column_gives_way() {
+fn the_distance_column_avoids_taken_names() {
     let name = |columns: &[&str]| {
         let columns = columns.iter().map(|name| Column::new(*name, ColumnType::Float64)).collect();
         distance_column_name(&schema(columns).expect("a sound schema"))

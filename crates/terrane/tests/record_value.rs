@@ -11,17 +11,17 @@ const SECOND: i64 = 1_000_000;
 
 proptest! {
     #[test]
-    fn dates_come_back_from_their_text(days in any::<i32>()) {
+    fn dates_survive_a_round_trip_through_text(days in any::<i32>()) {
         prop_assert_eq!(parse_date(&format_date(days)), Ok(days));
     }
 
     #[test]
-    fn timestamps_come_back_from_their_text(microseconds in any::<i64>(), utc in any::<bool>()) {
+    fn timestamps_survive_a_round_trip_through_text(microseconds in any::<i64>(), utc in any::<bool>()) {
         prop_assert_eq!(parse_timestamp(&format_timestamp(microseconds, utc), utc), Ok(microseconds));
     }
 
     #[test]
-    fn dates_follow_each_other_as_a_calendar_does(days in -4_000_000..4_000_000i32) {
+    fn consecutive_dates_follow_the_calendar(days in -4_000_000..4_000_000i32) {
         let parts = |text: String| {
             let (rest, day) = text.rsplit_once('-').map(|(rest, day)| (rest.to_owned(), day.to_owned())).expect("a date");
             let (year, month) = rest.rsplit_once('-').expect("a date");
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn values_come_back_from_json(
+    fn values_survive_a_round_trip_through_json(
         (column_type, value) in any_column_type().prop_flat_map(|column_type| (Just(column_type), any_value(column_type))),
     ) {
         let unwritable = matches!(value, Value::Float64(number) if !number.is_finite());
@@ -97,7 +97,7 @@ fn days_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn timestamps_are_read_in_their_variants() {
+fn timestamps_are_read_in_all_variants() {
     let noon = 19_782 * DAY + 12 * 3600 * SECOND;
     let same = [
         "2024-02-29T12:00:00Z",
@@ -145,7 +145,7 @@ fn timestamps_are_written_with_the_digits_they_need() {
 }
 
 #[test]
-fn values_print_as_their_json_does() {
+fn values_print_like_their_json() {
     let utc = ColumnType::Timestamp { utc: true };
     assert_eq!(Value::Int(i64::MIN).to_json(ColumnType::Int64), json!(i64::MIN));
     assert_eq!(Value::Float64(f64::NAN).to_json(ColumnType::Float64), json!(null));

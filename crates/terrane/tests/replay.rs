@@ -1,4 +1,4 @@
-//! Replays that do not fit into memory, of logs in which several datasets take turns.
+//! Replays that exceed the memory, of logs shared by several datasets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
 use terrane_testkit::crash::{Budget, Controller};
 
-/// Under the larger limit nothing is flushed unasked; under the smaller one a replay is.
+/// With the large limit, nothing flushes on its own. With the small one, a replay flushes.
 const LARGE: usize = 256 << 20;
 
 fn options(memory_limit: usize) -> Options {
@@ -31,7 +31,7 @@ fn large(rng: &mut SmallRng, key: i64) -> Record {
     record
 }
 
-/// What the store should hold, kept beside it.
+/// The expected contents of the store.
 #[derive(Default)]
 struct Model(State);
 
@@ -68,7 +68,8 @@ impl Model {
         self.held(name).extend(keys.zip(records));
     }
 
-    /// The store holds this, read by itself, by a reader beside it, and when it is opened again.
+    /// Verifies the contents through a reader beside the store and through a reopened store,
+    /// several times.
     fn verify(&mut self, storage: &Arc<dyn Storage>, rng: &mut SmallRng, what: &str) {
         for round in 0..3 {
             let reader = Store::open_read_only_on(storage.clone(), options(MEMORY_LIMIT_MIN)).unwrap();
@@ -78,7 +79,7 @@ impl Model {
             self.compare(&store, &format!("{what}, opened for writing, round {round}"));
             let report = store.check(false).unwrap();
             assert!(report.findings.is_empty(), "{what}: {report}");
-            // Also what is written on top of a replay is there after the next one.
+            // Writes after a replay also survive the next one.
             let name = self.0.keys().nth(round % self.0.len()).unwrap().clone();
             let key = 1_000_000 + rng.random_range(0..1000);
             self.write(&store, rng, &name, key..key + 1);
@@ -97,7 +98,7 @@ impl Model {
 }
 
 #[test]
-fn an_import_into_another_dataset_takes_nothing_from_a_replay_that_flushes() {
+fn a_flushing_replay_is_complete_after_an_import_into_another_dataset() {
     let (mut rng, _) = seeded(71);
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let mut model = Model::default();
@@ -109,7 +110,7 @@ fn an_import_into_another_dataset_takes_nothing_from_a_replay_that_flushes() {
 }
 
 #[test]
-fn a_flush_of_another_dataset_takes_nothing_from_a_replay_that_flushes() {
+fn a_flushing_replay_is_complete_after_a_flush_of_another_dataset() {
     let (mut rng, _) = seeded(72);
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let mut model = Model::default();
@@ -129,9 +130,9 @@ fn a_flush_of_another_dataset_takes_nothing_from_a_replay_that_flushes() {
     model.verify(&storage, &mut rng, "three datasets, one of them flushed");
 }
 
-/// Random turns of several datasets, flushes and imports, over several sessions.
+/// Random writes to several datasets in turn, with flushes and imports, over several sessions.
 #[test]
-fn datasets_that_take_turns_are_replayed_whole() {
+fn datasets_written_in_turn_are_replayed_completely() {
     for default_seed in 73..75 {
         let (mut rng, seed) = seeded(default_seed);
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -162,7 +163,7 @@ fn datasets_that_take_turns_are_replayed_whole() {
     }
 }
 
-/// A kill, and a power cut at any event of the recovery that flushes, lose nothing either.
+/// A kill, or a power loss at any event of a flushing recovery, loses nothing either.
 #[test]
 fn a_replay_that_flushes_survives_crashes() {
     let (mut rng, seed) = seeded(77);

@@ -1,4 +1,5 @@
-//! Words that may be in any of several columns are looked for in the indexes of all of them, and each record is found once.
+//! Words that may be in any of several columns are searched in the indexes of all of them. Each
+//! record is found once.
 
 use std::sync::Arc;
 
@@ -27,8 +28,12 @@ fn record(key: Key, texts: [Option<String>; 3]) -> Record {
     Record { values, ..Record::at(key, 1.0, 1.0, Vec::new()) }
 }
 
-/// One record in 40 has `bird` in its title, one in 50 in its text, one in 200 so in both, and one in 80 among its tags, where
-/// `rare` is in one in 2000; `the` is in every text, and `title` in many titles and in some tags.
+/// The texts of a record:
+/// - `bird` is in one title in 40, in one text in 50, so in both for one record in 200, and in the
+///   tags of one in 80;
+/// - `rare` is in the tags of one in 2000;
+/// - `the` is in every text;
+/// - `title` is in many titles and in some tags.
 fn texts(number: i64) -> [Option<String>; 3] {
     let is_one_in = |parts: i64| number % parts == 0;
     let bird = |parts| if is_one_in(parts) { " Bird," } else { "" };
@@ -71,7 +76,7 @@ fn reasons(explanation: &Explanation) -> Vec<(&str, bool, &str)> {
     considered.map(|index| (index.index.as_str(), index.is_used, index.reason.as_str())).collect()
 }
 
-/// Whether two queries give the same records, each once; at both levels.
+/// Asserts that two queries give the same records, each once, at both levels. Returns their number.
 fn assert_same(dataset: &Dataset, query: &Query) -> usize {
     let ordered = |mut keys: Vec<Key>| {
         keys.sort_by_key(|key| format!("{key:?}"));
@@ -94,20 +99,20 @@ fn the_indexes_of_all_columns_are_merged() {
             if flushed {
                 dataset.compact().unwrap();
             }
-            // One in 40, and of the others one in 50.
+            // One in 40, and one in 50 of the others.
             assert_eq!(assert_same(&dataset, &anywhere("bird")), 100 + 80 - 20);
             let all = explanation(&dataset, &anywhere("bird"));
             assert_eq!((all.plan, all.lookups, all.matches), ("attribute indexes", 160, 160), "{all}");
             assert_eq!(all.entries, 100 + 80 + 50, "{all}");
             let reason = "those of all columns give the fewest candidates together";
             assert!(reasons(&all).iter().all(|(_, is_used, why)| *is_used && *why == reason), "{all}");
-            // Keys alone need no record, but at read committed.
+            // Keys alone need no record, except at read committed.
             let keys = anywhere("bird").columns(["id"]);
             let only = explanation(&dataset, &keys);
             assert_eq!((only.plan, only.lookups, only.matches), ("attribute indexes only", 0, 160), "{only}");
             let committed = explanation(&dataset, &keys.isolation(Isolation::ReadCommitted));
             assert_eq!((committed.plan, committed.lookups), ("attribute indexes", 160), "{committed}");
-            // The rarest word leads, in whichever columns the others are.
+            // The rarest word is searched, in whichever columns the others are.
             assert_eq!(assert_same(&dataset, &anywhere("RARE the bird title 5")), 1, "2000");
             let rare = explanation(&dataset, &anywhere("RARE the bird title"));
             assert_eq!((rare.plan, rare.entries, rare.lookups), ("attribute indexes", 2, 2), "{rare}");
@@ -116,10 +121,10 @@ fn the_indexes_of_all_columns_are_merged() {
             let many = explanation(&dataset, &anywhere("title").columns(["id"]));
             assert_eq!(many.plan, "attribute indexes only", "{many}");
             assert!(assert_same(&dataset, &anywhere("title")) > 1500);
-            // What most records have is looked for in all of them.
+            // A word of most records is searched in all records.
             let common = explanation(&dataset, &anywhere("the"));
             assert_eq!((common.plan, common.matches), ("primary scan", RECORDS as u64), "{common}");
-            // Another index that gives fewer is better.
+            // Another index with fewer entries is better.
             let both = anywhere("bird").condition(Condition::parse("tags match 'rare' and * match 'bird'").unwrap());
             let told = explanation(&dataset, &both);
             assert_eq!((told.plan, told.lookups), ("attribute index", 2), "{told}");
@@ -131,41 +136,41 @@ fn the_indexes_of_all_columns_are_merged() {
 }
 
 #[test]
-fn what_keeps_the_indexes_from_being_merged_is_told() {
+fn reasons_against_merging_the_indexes_are_reported() {
     let (_store, dataset) = created(KeyType::Int64, 2);
     create_index(&dataset, "title", Some("bird"));
     create_index(&dataset, "text", None);
     fill(&dataset, Key::Int);
     let told = explanation(&dataset, &anywhere("bird rare"));
     assert_eq!(told.plan, "primary scan", "{told}");
-    let lacking = "a word may be in \"tags\" as well, which has no index that has it";
+    let lacking = "a word may also be in \"tags\", which has no index with this word";
     assert_eq!(reasons(&told), [("words_of_title", false, lacking), ("words_of_text", false, lacking)]);
     create_index(&dataset, "tags", None);
-    // A word that one index leaves out does not lead.
+    // A stop word of one index is not used for the search.
     let told = explanation(&dataset, &anywhere("bird rare"));
     assert_eq!((told.plan, told.entries), ("attribute indexes", 2), "{told}");
     assert_eq!(assert_same(&dataset, &anywhere("bird rare")), 2);
     let told = explanation(&dataset, &anywhere("bird"));
-    let left_out = "a word may be in \"title\" as well, which has no index that has it";
+    let left_out = "a word may also be in \"title\", which has no index with this word";
     assert_eq!((told.plan, reasons(&told)[1]), ("primary scan", ("words_of_text", false, left_out)), "{told}");
     let refused = dataset.count(&anywhere("rare").using_index("words_of_tags")).unwrap_err().to_string();
-    assert!(refused.contains("without a name, the indexes of all columns are used together"), "{refused}");
+    assert!(refused.contains("without an index name, the indexes of all columns are used together"), "{refused}");
     dataset.drop_index("words_of_text").unwrap();
     assert_eq!(explanation(&dataset, &anywhere("rare")).plan, "primary scan");
 }
 
 #[test]
-fn words_may_be_in_a_key_of_texts_as_well() {
+fn words_may_also_be_in_a_text_key() {
     let (_store, dataset) = created(KeyType::Utf8, 1);
     ["title", "text", "tags"].into_iter().for_each(|column| create_index(&dataset, column, None));
     fill(&dataset, |number| Key::Utf8(format!("rare {number:04}")));
     assert_eq!(assert_same(&dataset, &anywhere("rare bird")), 160);
     let told = explanation(&dataset, &anywhere("rare bird"));
-    let in_key = "a word may be in the key \"id\" as well, which has no index of its words";
+    let in_key = "a word may also be in the key \"id\", which has no index of its words";
     assert_eq!((told.plan, reasons(&told)[2]), ("primary scan", ("words_of_tags", false, in_key)), "{told}");
 }
 
-/// Records that are deleted, or change the column that a word is in, between the steps of an answer and before it.
+/// Records are deleted, or a word moves to another column, before an answer and between its steps.
 #[test]
 fn words_that_move_between_columns_are_found_once() {
     let (_store, dataset) = created(KeyType::Int64, 2);

@@ -1,5 +1,5 @@
-//! Columns that are added and widened: records of every version read alike, over flushes,
-//! merges and reopenings.
+//! Added and widened columns. Records of all versions are read alike, over flushes, merges and
+//! reopenings.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn records_of_older_versions_have_nulls_and_widened_values() {
 }
 
 #[test]
-fn a_change_that_makes_no_sense_changes_nothing() {
+fn an_invalid_change_changes_nothing() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let generation = store.info().unwrap().manifest_generation;
@@ -102,7 +102,7 @@ fn a_float_column_takes_integers_only_exactly() {
 }
 
 #[test]
-fn what_was_made_for_integers_is_not_stored_once_they_are_floats() {
+fn records_made_for_integers_are_refused_after_widening() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let record = at(1, vec![Value::Null, Value::Int(INEXACT)]);
@@ -116,10 +116,10 @@ fn what_was_made_for_integers_is_not_stored_once_they_are_floats() {
     assert_eq!(dataset.snapshot().count(&Query::new()).unwrap(), 0);
 }
 
-/// Of an import, rows before and after a column of integers takes fractions, into a dataset that is
-/// there and into one that is not.
+/// Rows of an import before and after its integer column becomes float64, into an existing dataset
+/// and into a new one.
 #[test]
-fn an_import_widens_a_column_with_its_records_and_not_before() {
+fn an_import_widens_a_column_together_with_its_records() {
     for is_new in [false, true] {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), small_options()).unwrap();
@@ -137,7 +137,7 @@ fn an_import_widens_a_column_with_its_records_and_not_before() {
             assert!(importer.push(&fraction).unwrap().is_empty());
             importer
         };
-        // Given up, it leaves the column as it was.
+        // An abandoned import leaves the column unchanged.
         importer().finish_after(&mut |row| Err(row.error), &mut |_| Err(Error::Cancelled)).unwrap_err();
         let schema = store.dataset(MAIN).map(|dataset| Schema::clone(&dataset.schema()));
         assert!(schema.map_or(is_new, |schema| schema == first_schema()));
@@ -160,13 +160,13 @@ fn an_import_widens_no_column_over_an_integer_that_would_change() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small_options()).unwrap();
     let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
     let inexact = |key: i64| at(key, vec![Value::Null, Value::Int(INEXACT)]);
-    // Of its own rows.
+    // An integer of its own rows.
     let mut importer = store.importer(MAIN, first_schema()).unwrap();
     importer.push(&batch(&first_schema(), &[inexact(1)])).unwrap();
     let error = importer.widen_column("size").unwrap_err();
     assert!(error.is_refusal() && error.to_string().contains("9007199254740993"), "{error}");
     drop(importer);
-    // Of the dataset's, also of one that comes meanwhile, and a column that does.
+    // An integer inserted into the dataset meanwhile, or a column added meanwhile.
     let refused = |meanwhile: &dyn Fn()| {
         let mut importer = store.importer(MAIN, first_schema()).unwrap();
         importer.widen_column("size").unwrap();

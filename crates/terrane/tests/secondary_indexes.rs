@@ -1,4 +1,4 @@
-//! Indexes come and go while the dataset is in use, and always hold what the records call for.
+//! Indexes are created and dropped while the dataset is in use. They always agree with the records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,14 +40,14 @@ fn assert_agrees(store: &Store) {
     assert!(report.findings.is_empty(), "{report}");
 }
 
-/// Creates an index of a spatial kind, named as the kind, of three levels where it has a grid.
+/// Creates an index of a spatial kind, named like the kind, with three levels if it has a grid.
 fn create_spatial(dataset: &Dataset, kind: IndexKind) {
     let grid = || IndexOptions::default().levels("m,l,l".parse().unwrap()).domain(-8.0, -8.0, 8.0, 8.0);
     let options = if matches!(kind, IndexKind::Shb | IndexKind::Sif) { grid() } else { IndexOptions::default() };
     dataset.create_index_with(kind.name(), kind, &[], &options).unwrap();
 }
 
-/// The entries of an index in disk components, when all is merged.
+/// The number of entries of an index in disk components, after merging all.
 fn entries(store: &Store, name: &str) -> u64 {
     store.compact().unwrap();
     let info = store.info().unwrap();
@@ -57,7 +57,7 @@ fn entries(store: &Store, name: &str) -> u64 {
 }
 
 #[test]
-fn indexes_hold_what_was_there_and_what_comes() {
+fn indexes_have_existing_and_new_records() {
     let (mut rng, _) = seeded(91);
     for key_type in [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid] {
         let (storage, store, dataset) = created(key_type);
@@ -110,7 +110,7 @@ fn indexes_hold_what_was_there_and_what_comes() {
 }
 
 #[test]
-fn an_entry_that_stays_what_it_is_is_not_written_again() {
+fn an_unchanged_entry_is_not_written_again() {
     let (_storage, store, dataset) = created(KeyType::Int64);
     dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
     let with_name = |name: &str| Record::at(1, 1.0, 2.0, vec![Value::Utf8(name.into()), Value::Int(5)]);
@@ -136,7 +136,7 @@ fn imports_and_batches_reach_every_index() {
     let schema = dataset.schema();
     let mut importer = store.importer("d", (*schema).clone()).unwrap();
     assert!(importer.push(&batch(&schema, &records(0..300))).unwrap().is_empty());
-    // It is loaded into this one as well, which comes while the rows are read.
+    // This index is created while rows are read. The import loads it too.
     dataset.create_index("names", IndexKind::BTree, &["name"]).unwrap();
     importer.finish(&mut |row| Err(row.error)).unwrap();
     assert_agrees(&store);
@@ -147,7 +147,7 @@ fn imports_and_batches_reach_every_index() {
     atomic.commit().unwrap();
     assert_agrees(&store);
     assert_eq!((entries(&store, "sizes"), entries(&store, "names")), (320, 320));
-    // Of an index that goes while the rows are read, nothing is installed, and no file is left.
+    // This index is dropped while rows are read. Nothing of it is installed, and no file remains.
     let mut importer = store.importer("d", (*schema).clone()).unwrap();
     assert!(importer.push(&batch(&schema, &records(500..600))).unwrap().is_empty());
     dataset.drop_index("sizes").unwrap();
@@ -159,7 +159,7 @@ fn imports_and_batches_reach_every_index() {
 }
 
 #[test]
-fn columns_that_are_widened_or_added_need_no_other_index() {
+fn indexes_remain_valid_when_columns_are_widened_or_added() {
     let (_storage, store, dataset) = created(KeyType::Int64);
     let put = |key: i64, values: Vec<Value>| dataset.upsert(&Record::at(key, 0.0, 0.0, values)).unwrap();
     dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
@@ -176,7 +176,7 @@ fn columns_that_are_widened_or_added_need_no_other_index() {
 }
 
 #[test]
-fn what_an_index_cannot_hold_is_refused_with_a_reason() {
+fn invalid_columns_of_an_index_are_refused_with_a_reason() {
     let (_storage, store, dataset) = created(KeyType::Int64);
     let refused = |name: &str, kind: IndexKind, columns: &[&str], reason: &str| {
         let error = dataset.create_index(name, kind, columns).unwrap_err();
@@ -189,7 +189,7 @@ fn what_an_index_cannot_hold_is_refused_with_a_reason() {
     refused("i", IndexKind::BTree, &[], "1 to 8 attributes, not on 0");
     refused("i", IndexKind::BTree, &["size", "name", "size"], "on \"size\" twice");
     refused("i", IndexKind::RTree, &["size"], "which is x, y; not on size");
-    refused("a/b", IndexKind::BTree, &["size"], "no name for an index");
+    refused("a/b", IndexKind::BTree, &["size"], "not a valid name for an index");
     refused("geometry", IndexKind::BTree, &["size"], "already, of kind rtree on x, y");
     assert!("hash".parse::<IndexKind>().unwrap_err().to_string().contains("btree, inverted, rtree"));
     refused("i", IndexKind::Inverted, &["size"], "and \"size\" is an int64");
@@ -209,7 +209,7 @@ fn what_an_index_cannot_hold_is_refused_with_a_reason() {
 }
 
 #[test]
-fn damaged_indexes_are_found_and_repaired_each_by_itself() {
+fn damaged_indexes_are_found_and_repaired_one_by_one() {
     let (mut rng, _) = seeded(93);
     let (storage, store, dataset) = created(KeyType::Utf8);
     dataset.create_index("sizes", IndexKind::BTree, &["size"]).unwrap();
@@ -221,13 +221,14 @@ fn damaged_indexes_are_found_and_repaired_each_by_itself() {
         let key = key(&mut rng, KeyType::Utf8, 1000);
         dataset.upsert(&record(&mut rng, key, true)).unwrap();
     }
-    // What a repair reads of records is under other names and in other places than when they were written.
+    // A repair reads records whose columns have other names and positions than when they were
+    // written.
     dataset.rename_column("name", "title").unwrap();
     dataset.add_column(Column::new("name", ColumnType::Bool)).unwrap();
     drop(dataset);
     store.compact().unwrap();
     store.close().unwrap();
-    // One byte of a component of one index after the other, in one partition.
+    // Damages one byte of one component per index in turn, in one partition.
     for name in ["sizes", "names", "dhb", "dhvb", "shb", "sif"] {
         let manifest = Manifest::read(&*storage).unwrap().unwrap();
         let dataset = &manifest.datasets[0];
@@ -300,12 +301,13 @@ fn indexes_are_created_beside_writers_and_merges() {
     let store = open(&storage);
     assert_agrees(&store);
     let named: usize = store.info().unwrap().datasets[0].indexes.iter().map(|index| index.components).sum();
-    assert_eq!(storage.list("components").unwrap().len(), named, "no file is left of indexes that went");
+    assert_eq!(storage.list("components").unwrap().len(), named, "no file of dropped indexes remains");
 }
 
-/// What of a dropped index was in memory only is there for the snapshots that see it, after flushes too.
+/// Snapshots still have the entries of a dropped index that were only in memory, even after
+/// flushes.
 #[test]
-fn snapshots_see_all_of_an_index_that_is_dropped() {
+fn snapshots_keep_all_entries_of_a_dropped_index() {
     let (_storage, store, dataset) = created(KeyType::Int64);
     let put = |keys: std::ops::Range<i64>| {
         for key in keys {
@@ -334,9 +336,9 @@ fn snapshots_see_all_of_an_index_that_is_dropped() {
     assert_agrees(&store);
 }
 
-/// Checks, indexes that come and go, and merges at the same time find nothing wrong and fail nothing.
+/// Checks, index creations and drops, and merges at the same time find no damage and do not fail.
 #[test]
-fn checks_run_beside_indexes_that_come_and_go() {
+fn checks_run_beside_index_creations_and_drops() {
     let (_, seed) = seeded(95);
     let storage = Arc::new(MemoryStorage::new());
     let store = open_with(&storage, Options { background: true, ..small_options() });
@@ -376,9 +378,9 @@ fn checks_run_beside_indexes_that_come_and_go() {
     assert_agrees(&open(&storage));
 }
 
-/// An index that was not completed is dropped while the next session begins to complete it.
+/// An unfinished index is dropped while the next session begins to complete it.
 #[test]
-fn dropping_what_is_being_completed_fails_nothing() {
+fn dropping_an_index_during_its_completion_fails_nothing() {
     let (mut rng, _) = seeded(96);
     for round in 0..30 {
         let storage = Arc::new(MemoryStorage::new());
@@ -386,7 +388,7 @@ fn dropping_what_is_being_completed_fails_nothing() {
         let dataset = store.create_dataset("d", schema(KeyType::Int64, true, CoordinateSystem::Planar)).unwrap();
         (0..300).for_each(|number| dataset.upsert(&record(&mut rng, Key::Int(number), true)).unwrap());
         dataset.flush().unwrap();
-        // Closed in the middle, or just before or behind.
+        // Closed during the completion, or just before or after it.
         std::thread::scope(|scope| {
             let creator = dataset.clone();
             let created = scope.spawn(move || creator.create_index("sizes", IndexKind::BTree, &["size"]));

@@ -1,6 +1,6 @@
-//! Spatial indexes that are created beside the one that every dataset has: what they refuse, when queries use them, what
-//! explanations tell of them, and how the catalog keeps their options. That their answers are right is shown by
-//! `store_model`.
+//! Spatial indexes beside the one that every dataset has: refusals, their use in queries,
+//! explanations, and their options in the catalog. `store_model` shows that their answers are
+//! right.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn has_grid(kind: IndexKind) -> bool {
     matches!(kind, IndexKind::Shb | IndexKind::Sif)
 }
 
-/// An index of the kind on a planar dataset, named as the kind.
+/// An index of the kind on a planar dataset, named like the kind.
 fn create(dataset: &Dataset, kind: IndexKind) {
     let options = if has_grid(kind) { grid() } else { IndexOptions::default() };
     dataset.create_index_with(kind.name(), kind, &[], &options).unwrap();
@@ -65,7 +65,7 @@ fn explained(snapshot: &Snapshot, query: &Query) -> Explanation {
     rows.explanation()
 }
 
-/// Whether an index was used, and why or why not.
+/// Whether an index was used, and the reason.
 fn reason(explanation: &Explanation, index: &str) -> (bool, String) {
     let found = explanation.considered.iter().find(|considered| considered.index == index);
     let found = found.unwrap_or_else(|| panic!("{index} was not considered: {explanation}"));
@@ -82,7 +82,7 @@ fn refusal(result: terrane::Result<impl Sized>) -> String {
 }
 
 #[test]
-fn what_a_kind_cannot_hold_is_refused_with_the_kinds_that_can() {
+fn unsuitable_geometries_are_refused_with_the_suitable_kinds() {
     for system in SYSTEMS {
         let (_storage, store, dataset) = created(false, system);
         put_rectangles(&dataset);
@@ -103,7 +103,7 @@ fn what_a_kind_cannot_hold_is_refused_with_the_kinds_that_can() {
 }
 
 #[test]
-fn options_that_a_kind_does_not_have_or_that_are_not_possible_are_refused() {
+fn unknown_and_invalid_options_of_a_kind_are_refused() {
     let planar = created(true, CoordinateSystem::Planar);
     let lonlat = created(true, CoordinateSystem::LonLat);
     let shapes = created(false, CoordinateSystem::Planar);
@@ -137,14 +137,14 @@ fn options_that_a_kind_does_not_have_or_that_are_not_possible_are_refused() {
         let refused = refusal(dataset.create_index_with("i", kind, columns, &options));
         assert!(refused.contains(reason), "{refused} instead of {reason}");
     }
-    // Of an index that there is, other options are another index.
+    // An existing index with other options is another index.
     create(&planar.2, IndexKind::Sif);
     assert!(refusal(planar.2.create_index_with("sif", IndexKind::Sif, &[], &grid())).contains("already"));
     assert!(refusal(planar.2.create_index("j", IndexKind::Dhb, &["size"])).contains("which is x, y; not on size"));
 }
 
 #[test]
-fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
+fn the_built_in_index_is_the_default_and_others_can_be_named() {
     let (_storage, store, dataset) = created(true, CoordinateSystem::Planar);
     put_points(&dataset, 0..3600);
     for kind in KINDS {
@@ -154,7 +154,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
     let snapshot = dataset.snapshot();
     let window = Query::new().window(10.0, 10.0, 19.0, 19.0);
     let plain = explained(&snapshot, &window);
-    assert_eq!(reason(&plain, "geometry"), (true, "it is the first of the spatial ones that can be used".into()));
+    assert_eq!(reason(&plain, "geometry"), (true, "it is the first usable spatial index".into()));
     for kind in KINDS {
         assert_eq!(reason(&plain, kind.name()), (false, "geometry comes first".into()));
         let named = window.clone().using_index(kind.name());
@@ -162,7 +162,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
         assert_eq!(reason(&explanation, kind.name()), (true, "it was asked for".into()));
         assert_eq!((explanation.plan, explanation.considered.len()), ("spatial index", 1), "{explanation}");
         assert_eq!((explanation.matches, explanation.lookups), (100, 100), "{explanation}");
-        // Keys alone come from the index alone.
+        // Keys alone are answered from the index alone.
         let explanation = explained(&snapshot, &named.clone().columns(["id"]));
         assert_eq!((explanation.plan, explanation.matches, explanation.lookups), ("spatial index only", 100, 0));
         assert_eq!(snapshot.count(&named).unwrap(), 100);
@@ -182,7 +182,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
     }
     for (query, reason) in [
         (window.clone().using_index("places"), "has no index \"places\"; it has primary, geometry, rtree, dhb"),
-        (window.using_index("sizes"), "nothing is demanded of size"),
+        (window.using_index("sizes"), "demands nothing of its first column, size"),
         (seven().using_index("dhvb"), "\"dhvb\", of kind dhvb: the query has no condition on places"),
         (Query::new().using_index("geometry"), "no condition on places"),
     ] {
@@ -195,7 +195,7 @@ fn the_built_in_index_comes_first_and_any_other_can_be_asked_for() {
 }
 
 #[test]
-fn the_nearest_are_found_by_boxes_and_other_kinds_say_so() {
+fn trees_of_boxes_find_the_nearest_and_other_kinds_refuse() {
     let (_storage, _store, dataset) = created(true, CoordinateSystem::Planar);
     put_points(&dataset, 0..3600);
     for kind in KINDS {
@@ -216,14 +216,14 @@ fn the_nearest_are_found_by_boxes_and_other_kinds_say_so() {
     for kind in &KINDS[1..] {
         assert!(!reason(&plain, kind.name()).0, "{plain}");
         let refused = refusal(snapshot.query(&near.clone().using_index(kind.name())));
-        assert!(refused.contains("no trees of boxes") && refused.contains("use one of kind rtree"), "{refused}");
+        assert!(refused.contains("not trees of boxes") && refused.contains("use one of kind rtree"), "{refused}");
     }
-    assert!(refusal(snapshot.query(&near.using_index("sizes"))).contains("it has no places"));
+    assert!(refusal(snapshot.query(&near.using_index("sizes"))).contains("it is not spatial"));
 }
 
-/// What shb and sif count are entries, of which an object has several.
+/// The numbers of shb and sif are entries, and an object has several.
 #[test]
-fn kinds_of_several_entries_change_no_plan() {
+fn kinds_with_several_entries_per_object_change_no_plan() {
     for points in [true, false] {
         let (_storage, _store, dataset) = created(points, CoordinateSystem::Planar);
         if points {
@@ -252,7 +252,7 @@ fn kinds_of_several_entries_change_no_plan() {
             create(&dataset, IndexKind::Sif);
         }
         assert_eq!(plans(), before);
-        // Each object is a candidate once, however many cells it lies in.
+        // Each object is a candidate once, regardless of its number of cells.
         let snapshot = dataset.snapshot();
         let window = Query::new().window(1.0, 1.0, 40.0, 41.0);
         let (plain, cells) =
@@ -261,9 +261,9 @@ fn kinds_of_several_entries_change_no_plan() {
     }
 }
 
-/// Where the index that comes first would have to note too much, one that has less to note is used.
+/// The deleted keys of the first index do not fit in memory. An index with fewer is used.
 #[test]
-fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
+fn an_index_with_fewer_deletes_replaces_an_unusable_first_one() {
     let options = Options {
         merge_policy: MergePolicy::Prefix { mergeable_bytes_max: u64::MAX, components_max: usize::MAX },
         ..small_options()
@@ -290,7 +290,7 @@ fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
     dataset.flush().unwrap();
     let everything = Query::new().window(-1.0, -1.0, 1e6, 1e6);
     let plain = explained(&dataset.snapshot(), &everything);
-    let unfit = "what it has to note as deleted does not fit in memory";
+    let unfit = "its deleted keys do not fit in memory";
     assert_eq!((plain.plan, reason(&plain, "geometry")), ("primary scan", (false, unfit.into())), "{plain}");
     let (outer, inner) = dataset.snapshot_with(&dataset).unwrap();
     for (distance, of_records) in [(0.5, 0), (1e6, 2)] {
@@ -305,7 +305,7 @@ fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
     let other = explained(&snapshot, &everything);
     assert_eq!((other.plan, other.matches), ("spatial index", 10_000), "{other}");
     assert!(!reason(&other, "geometry").0 && reason(&other, "dhb").0, "{other}");
-    // It is searched, and not the other: it was loaded into one component.
+    // It was loaded into one component and is searched. The other is not.
     assert_eq!((other.components_searched, other.components_pruned), (1, 0), "{other}");
     let few = Query::new().window(900.0, 900.0, 901.0, 901.0);
     assert!(explained(&snapshot, &few).components_pruned > 1);
@@ -314,15 +314,15 @@ fn an_index_of_which_less_is_deleted_is_used_where_the_first_cannot_be() {
     let near = Query::new().nearest(0.0, 900.0, 3).using_index("rtree");
     let near = explained(&dataset.snapshot(), &near);
     assert_eq!((near.plan, near.components_searched + near.components_pruned), ("nearest", 1), "{near}");
-    // One that is asked for is told of as well.
+    // An index that the query names is reported too.
     let named = explained(&snapshot, &everything.clone().using_index("geometry"));
     assert_eq!((named.plan, named.matches), ("primary scan", 10_000), "{named}");
     assert_eq!(reason(&named, "geometry"), (false, unfit.into()));
 }
 
-/// A snapshot does not see what was created after it.
+/// A snapshot does not have later indexes.
 #[test]
-fn an_index_is_unknown_to_snapshots_that_are_older() {
+fn an_index_is_unknown_to_older_snapshots() {
     let (_storage, _store, dataset) = created(true, CoordinateSystem::Planar);
     put_points(&dataset, 0..100);
     let before = dataset.snapshot();
@@ -335,7 +335,7 @@ fn an_index_is_unknown_to_snapshots_that_are_older() {
     assert!(refusal(dataset.snapshot().query(&query)).contains("has no index \"dhb\""));
 }
 
-/// Changes what the catalog says of the last index, and opens the store.
+/// Changes the last index in the catalog, and opens the store.
 fn reopened_with(files: &Arc<dyn Storage>, change: impl Fn(&mut serde_json::Value)) -> terrane::Result<Store> {
     reopened_with_indexes(files, |indexes| change(indexes.last_mut().unwrap()))
 }
@@ -351,7 +351,8 @@ fn reopened_with_indexes(
     Store::open_on(files.clone(), small_options())
 }
 
-/// Every dataset has a primary and an R-tree, and places of indexes are in the order of their numbers.
+/// Every dataset has a primary and an R-tree, and slots of indexes are in the order of their
+/// numbers.
 #[test]
 fn a_catalog_without_the_indexes_of_every_dataset_is_refused() {
     type Change = fn(&mut Vec<serde_json::Value>);
@@ -374,7 +375,7 @@ fn a_catalog_without_the_indexes_of_every_dataset_is_refused() {
 }
 
 #[test]
-fn options_outlive_the_session_and_hostile_ones_are_refused() {
+fn options_survive_the_session_and_hostile_ones_are_refused() {
     let (storage, store, dataset) = created(false, CoordinateSystem::Planar);
     put_rectangles(&dataset);
     let options = grid().levels("m,l".parse().unwrap()).cells_per_object_max(9);
@@ -421,14 +422,14 @@ fn options_outlive_the_session_and_hostile_ones_are_refused() {
         storage.remove("MANIFEST").unwrap();
         drop(ManifestFile::create(storage.clone(), manifest.clone()).unwrap());
     }
-    // A kind of a newer version is not taken for damage, whatever its options are.
+    // A kind from a newer version is not damage, whatever its options are.
     let newer = reopened_with(&storage, |index| {
         (index["kind"], index["options"]) = ("zorder".into(), serde_json::json!({"kind": "zorder", "bits": 7}));
     });
     assert!(matches!(newer, Err(Error::Unsupported { .. })), "{newer:?}");
 }
 
-/// One operation of the log brings an entry for each cell, all of which count as what a batch brings.
+/// One log operation adds an entry per cell. All of them count in the memory of a batch.
 #[test]
 fn a_batch_of_objects_of_many_cells_keeps_the_memory_limit() {
     let (_storage, store, dataset) = created(false, CoordinateSystem::Planar);
@@ -443,7 +444,8 @@ fn a_batch_of_objects_of_many_cells_keeps_the_memory_limit() {
         }
         batch.commit()
     };
-    // Of memory components, by the documented part of the limit; an object has 600 entries and more.
+    // For memory components, by the documented share of the limit. An object has 600 or more
+    // entries.
     let limit = terrane::MEMORY_LIMIT_MIN as u64 / 8 * 3;
     let refused = commit(200).unwrap_err();
     assert!(matches!(&refused, Error::Memory { available_bytes, .. } if *available_bytes == limit), "{refused:?}");
@@ -454,9 +456,10 @@ fn a_batch_of_objects_of_many_cells_keeps_the_memory_limit() {
     assert!(info.datasets[0].indexes[2].entries > 20 * 500, "{info}");
 }
 
-/// Where the first index cannot be opened, answers come from another, or not at all: never without the rows of it.
+/// If the first index is unreadable, answers come from another index or fail. They never lack its
+/// rows.
 #[test]
-fn damaged_indexes_are_passed_over_or_refused() {
+fn damaged_indexes_are_skipped_or_refused() {
     let (storage, store, dataset) = created(true, CoordinateSystem::Planar);
     put_points(&dataset, 0..500);
     create(&dataset, IndexKind::RTree);
@@ -494,7 +497,7 @@ fn damaged_indexes_are_passed_over_or_refused() {
 }
 
 #[test]
-fn a_creation_that_was_interrupted_is_completed_with_the_same_options_only() {
+fn an_interrupted_creation_is_completed_only_with_the_same_options() {
     let (storage, store, dataset) = created(true, CoordinateSystem::Planar);
     put_points(&dataset, 0..500);
     let options = grid().levels("h,l".parse().unwrap());
@@ -502,7 +505,7 @@ fn a_creation_that_was_interrupted_is_completed_with_the_same_options_only() {
     drop(dataset);
     store.close().unwrap();
     let mut manifest = Manifest::read(&*storage).unwrap().unwrap();
-    // As it was before the load had been installed.
+    // The state before the load was installed.
     let state = &mut manifest.datasets[0].partitions[0].indexes[2];
     (state.building, state.components) = (true, Vec::new());
     storage.remove("MANIFEST").unwrap();

@@ -19,6 +19,7 @@ use terrane::{
 };
 use terrane_storage::Storage;
 use terrane_testkit::MemoryStorage;
+use terrane_testkit::is_soak;
 
 const KEY_TYPES: [KeyType; 5] = [KeyType::Int64, KeyType::UInt64, KeyType::Utf8, KeyType::Binary, KeyType::Uuid];
 const SYSTEMS: [CoordinateSystem; 2] = [CoordinateSystem::Planar, CoordinateSystem::LonLat];
@@ -372,63 +373,28 @@ fn run(options: &Options, kinds: [Kind; 2], steps: usize, rng: &mut SmallRng, se
     assert_eq!(report.records, sides.iter().map(|side| side.model.len() as u64).sum::<u64>());
 }
 
-/// Every shape with keys of one type and in one system, beside another dataset.
-fn every_shape(key_type: KeyType, system: CoordinateSystem, default_seed: u64) {
-    let (mut rng, seed) = seeded(default_seed);
-    for shape in Shape::ALL {
-        let beside = Kind::new(
-            KEY_TYPES[rng.random_range(0..KEY_TYPES.len())],
-            Shape::ALL[rng.random_range(0..Shape::ALL.len())],
-            SYSTEMS[rng.random_range(0..2)],
-        );
-        let partitions = rng.random_range(2..6);
-        run(&small_options(), [Kind::new(key_type, shape, system), Kind { partitions, ..beside }], 800, &mut rng, seed);
+/// Every type of key with two kinds of geometry, in the plane and on the globe, beside another
+/// dataset. `make soak` takes every kind of geometry in both.
+#[test]
+fn keys_of_every_type_agree_with_the_model() {
+    let (mut rng, seed) = seeded(0x0DE1_0001);
+    for (number, key_type) in KEY_TYPES.into_iter().enumerate() {
+        for (place, shape) in Shape::ALL.into_iter().enumerate() {
+            for (turn, system) in SYSTEMS.into_iter().enumerate() {
+                if !is_soak() && place != (number + turn) % Shape::ALL.len() {
+                    continue;
+                }
+                let beside = Kind::new(
+                    KEY_TYPES[rng.random_range(0..KEY_TYPES.len())],
+                    Shape::ALL[rng.random_range(0..Shape::ALL.len())],
+                    SYSTEMS[rng.random_range(0..2)],
+                );
+                let beside = Kind { partitions: rng.random_range(2..6), ..beside };
+                let kinds = [Kind::new(key_type, shape, system), beside];
+                run(&small_options(), kinds, if is_soak() { 8000 } else { 500 }, &mut rng, seed);
+            }
+        }
     }
-}
-
-#[test]
-fn int_keys_in_the_plane_agree_with_the_model() {
-    every_shape(KeyType::Int64, CoordinateSystem::Planar, 0x0DE1_0001);
-}
-
-#[test]
-fn uint_keys_in_the_plane_agree_with_the_model() {
-    every_shape(KeyType::UInt64, CoordinateSystem::Planar, 0x0DE1_0002);
-}
-
-#[test]
-fn text_keys_in_the_plane_agree_with_the_model() {
-    every_shape(KeyType::Utf8, CoordinateSystem::Planar, 0x0DE1_0003);
-}
-
-#[test]
-fn binary_keys_in_the_plane_agree_with_the_model() {
-    every_shape(KeyType::Binary, CoordinateSystem::Planar, 0x0DE1_0004);
-}
-
-#[test]
-fn uuid_keys_in_the_plane_agree_with_the_model() {
-    every_shape(KeyType::Uuid, CoordinateSystem::Planar, 0x0DE1_0009);
-}
-
-#[test]
-fn int_keys_on_the_globe_agree_with_the_model() {
-    every_shape(KeyType::Int64, CoordinateSystem::LonLat, 0x0DE1_0005);
-}
-
-#[test]
-fn uint_keys_on_the_globe_agree_with_the_model() {
-    every_shape(KeyType::UInt64, CoordinateSystem::LonLat, 0x0DE1_0006);
-}
-
-#[test]
-fn text_keys_on_the_globe_agree_with_the_model() {
-    every_shape(KeyType::Utf8, CoordinateSystem::LonLat, 0x0DE1_0007);
-}
-
-#[test]
-fn binary_keys_on_the_globe_agree_with_the_model() {
-    every_shape(KeyType::Binary, CoordinateSystem::LonLat, 0x0DE1_0008);
 }
 
 /// Long runs with more keys, so that components overlap much.
@@ -439,7 +405,7 @@ fn many_records_agree_with_the_model() {
         let partitions = |system| if system == SYSTEMS[0] { 1 } else { 3 };
         let kind = |system| Kind { keys: 400, partitions: partitions(system), ..Kind::new(key_type, shape, system) };
         let kinds = SYSTEMS.map(kind);
-        run(&small_options(), kinds, 3000, &mut rng, seed);
+        run(&small_options(), kinds, if is_soak() { 30_000 } else { 1000 }, &mut rng, seed);
     }
 }
 
@@ -457,6 +423,6 @@ fn records_beyond_the_memory_limit_agree_with_the_model() {
             },
             Kind { text_bytes_max: 60_000, ..Kind::new(KeyType::Binary, Shape::Mixed, SYSTEMS[0]) },
         ];
-        run(&options, kinds, 1500, &mut rng, seed);
+        run(&options, kinds, if is_soak() { 15_000 } else { 800 }, &mut rng, seed);
     }
 }

@@ -1,4 +1,5 @@
-//! Files that the manifest does not name go only once it is known to be the right manifest.
+//! Files that the manifest does not name are removed only once it is known to be the right
+//! manifest.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn put(storage: &dyn Storage, name: &str, bytes: &[u8]) {
     storage.open(name, OpenMode::CreateNew).unwrap().write_all_at(bytes, 0).unwrap();
 }
 
-/// Adds records, a flushed component at a time; all of them become one component if told so.
+/// Adds records, one flushed component at a time. With `compact`, all of them become one component.
 fn session(storage: &Arc<dyn Storage>, options: &Options, keys: std::ops::Range<i64>, compact: bool) {
     let store = Store::open_on(storage.clone(), options.clone()).unwrap();
     let dataset = match store.dataset("d") {
@@ -56,7 +57,8 @@ fn with_older_manifest(options: &Options, compact: bool) -> (Arc<dyn Storage>, V
     (storage, older)
 }
 
-/// With the older manifest the store cannot be opened, and nothing goes; with the right one it is whole.
+/// With the older manifest, the store cannot be opened, and no file is removed. With the right one,
+/// it is complete.
 fn refuses(options: &Options, compact: bool, lenient: bool, missing: &str) {
     let (storage, older) = with_older_manifest(options, compact);
     let before = components(&*storage);
@@ -83,7 +85,7 @@ fn an_older_manifest_whose_components_are_gone_removes_nothing() {
     }
 }
 
-/// Its components are all there, but the log that went with it is not.
+/// All its components exist, but its log does not.
 #[test]
 fn an_older_manifest_whose_log_is_gone_removes_nothing() {
     let log = LogOptions { segment_size: 16 << 10, first_segment_size: 16 << 10, spare_segments: 0 };
@@ -92,7 +94,8 @@ fn an_older_manifest_whose_log_is_gone_removes_nothing() {
     }
 }
 
-/// A check opens what can be opened, and repairs or reports the rest: what it cannot name may be needed.
+/// A check opens the readable part, and repairs or reports the rest. Files that it cannot assign
+/// may be needed.
 #[test]
 fn a_lenient_opening_removes_no_strays_beside_damage() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -107,7 +110,7 @@ fn a_lenient_opening_removes_no_strays_beside_damage() {
     storage.remove(&spatial).unwrap();
     let store = Store::open_on(storage.clone(), lenient).unwrap();
     assert!(storage.exists(&stray).unwrap());
-    // What is made meanwhile has names of its own.
+    // Files created meanwhile have their own names.
     assert!(!store.check(true).unwrap().findings.is_empty());
     store.close().unwrap();
     assert_eq!(files_of(&*storage)[&stray], b"stray");
@@ -118,7 +121,7 @@ fn a_lenient_opening_removes_no_strays_beside_damage() {
     assert!(!storage.exists(&stray).unwrap(), "the store is whole again");
 }
 
-/// A crash may have left strays that take all the space, which opening needs for the log.
+/// A crash may leave strays that fill the disk. Opening needs space for the log.
 #[test]
 fn strays_that_fill_the_disk_do_not_keep_a_store_closed() {
     let disk = MemoryStorage::new();
@@ -133,7 +136,8 @@ fn strays_that_fill_the_disk_do_not_keep_a_store_closed() {
     assert!(!storage.exists(&component_name(STRAY)).unwrap());
 }
 
-/// What a merge has replaced goes with the last snapshot that reads it, and the store is locked until it has gone.
+/// Components replaced by a merge are removed with the last snapshot that reads them. The store
+/// stays locked until then.
 #[test]
 fn files_of_the_last_snapshot_are_removed_under_the_lock() {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
@@ -172,7 +176,7 @@ fn files_of_the_last_snapshot_are_removed_under_the_lock() {
 }
 
 #[test]
-fn a_stray_that_is_gone_already_is_no_failure() {
+fn a_stray_that_is_already_removed_is_not_a_failure() {
     let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     session(&disk, &small_options(), 0..KEYS, false);
     put(&*disk, &component_name(STRAY), b"stray");

@@ -1,6 +1,7 @@
 //! The tests of the engine, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! There is one program, because each one is linked with the whole crate and its dependencies. The
+//! files are its modules.
 
 mod atomic_batch;
 mod attribute_queries;
@@ -20,13 +21,11 @@ mod degenerate_geometries;
 mod delete_where;
 mod differential;
 mod disk_reserve;
-mod disk_reserve_sessions;
 mod drop_dataset;
 mod faults;
 mod feed_queue;
 mod feeds;
 mod foreign_files;
-mod full_disk;
 mod generated_keys;
 mod import;
 mod import_modes;

@@ -328,11 +328,6 @@ impl File for FaultyFile {
         self.inner.allocate(range)
     }
 
-    fn punch(&self, range: Range<u64>) -> Result<()> {
-        self.pass(Operation::Punch, Some(range.start), Some(range.end.saturating_sub(range.start)))?;
-        self.inner.punch(range)
-    }
-
     fn sync_data(&self) -> Result<()> {
         match self.pass(Operation::Sync, None, None) {
             Ok(()) => self.inner.sync_data(),

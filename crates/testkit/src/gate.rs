@@ -125,9 +125,6 @@ impl File for AskingFile {
     fn allocate(&self, range: Range<u64>) -> StorageResult<()> {
         self.inner.allocate(range)
     }
-    fn punch(&self, range: Range<u64>) -> StorageResult<()> {
-        self.inner.punch(range)
-    }
     fn sync_data(&self) -> StorageResult<()> {
         if !(self.ask)() {
             // An error of the storage that costs nothing.

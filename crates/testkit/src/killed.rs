@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 const PLACE: &str = "TERRANE_TEST_DIRECTORY";
 
-/// Where the process that is to be killed works; none in the process that kills. A panic of any of its threads ends it,
-/// so that it is noticed.
+/// The folder of the process that is to be killed; `None` in the process that kills. A panic of any
+/// of its threads ends the process, so that it is noticed.
 pub fn place() -> Option<PathBuf> {
     let directory = PathBuf::from(std::env::var_os(PLACE)?);
     let report = std::panic::take_hook();
@@ -24,8 +24,9 @@ pub fn acknowledge(thread: u64, number: u64) {
     writeln!(out, "{thread} {number}").and_then(|()| out.flush()).unwrap();
 }
 
-/// Runs this test in another process, which finds the directory by [`place`], and kills it after so many changes of
-/// its threads; the last number that each of them acknowledged, if it did.
+/// Runs this test in another process, which finds the directory by [`place`], and kills it after
+/// `changes` changes of its threads. Gives the last number that each thread acknowledged, if it
+/// did.
 pub fn run_and_kill(test: &str, directory: &Path, threads: u64, changes: usize) -> Vec<Option<u64>> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])

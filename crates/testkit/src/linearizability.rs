@@ -1,4 +1,5 @@
-//! Whether what threads saw, and what a crash left, can have happened in one order (Wing and Gong 1993).
+//! A check that the results of threads, and the state after a crash, are possible in one order
+//! (Wing and Gong 1993).
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -7,39 +8,41 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::crash::Controller;
 
-/// What operations do when nobody is in the way.
+/// The effect of operations without concurrency.
 pub trait Specification {
     /// An operation.
     type Operation: Clone + Debug;
-    /// What comes of it.
+    /// Its result.
     type Outcome: Clone + PartialEq + Debug;
-    /// What operations belong to: those of different keys have nothing to do with each other, and so are looked
-    /// at apart, which is as good (linearizability is local) and much faster.
+    /// The object of operations. Operations on different keys are independent, so each key is
+    /// checked separately. This is equivalent (linearizability is local) and much faster.
     type Key: Eq + Hash + Clone;
-    /// What there is of one key.
+    /// The state of one key.
     type State: Clone + Eq + Hash;
 
     /// The key of an operation.
     fn key(operation: &Self::Operation) -> Self::Key;
 
-    /// Does an operation.
+    /// Applies an operation.
     fn apply(operation: &Self::Operation, state: &mut Self::State) -> Self::Outcome;
 }
 
 /// An operation with the instants at which it began and ended, if it did.
 #[derive(Clone, Debug)]
 pub struct Call<S: Specification> {
-    /// What was done.
+    /// The operation.
     pub operation: S::Operation,
     /// When it began.
     pub began: usize,
-    /// When it ended, and what came of it.
+    /// When it ended, and its result.
     pub ended: Option<(usize, S::Outcome)>,
 }
 
-/// Does an operation and adds it to the calls of all threads; instants are numbers of the controller's events.
+/// Runs an operation and adds it to the calls of all threads. Instants are numbers of the
+/// controller's events.
 ///
-/// The calls are locked outside of any model checker: nothing else runs between an operation's end and its note.
+/// The calls are locked outside of any model checker, so nothing else runs between an operation's
+/// end and its record.
 pub fn record<S: Specification>(
     calls: &Mutex<Vec<Call<S>>>,
     controller: &Controller,
@@ -59,7 +62,8 @@ pub fn record<S: Specification>(
     outcome
 }
 
-/// The calls as they were at an instant: those that began before it, and of them what had ended.
+/// The calls as of an instant: those that began before it, with the results of those that had
+/// ended.
 pub fn calls_at<S: Specification>(calls: &[Call<S>], instant: usize) -> Vec<Call<S>> {
     let at = |call: &Call<S>| {
         let ended = call.ended.clone().filter(|(ended, _)| *ended <= instant);
@@ -68,10 +72,13 @@ pub fn calls_at<S: Specification>(calls: &[Call<S>], instant: usize) -> Vec<Call
     calls.iter().filter(|call| call.began < instant).map(at).collect()
 }
 
-/// Whether for each key there is an order of all calls that have ended, and of any of the others, in which each begins
-/// before others that began after its end, each has its outcome, and the state goes from `start` to `end`.
+/// Whether the calls are linearizable. For each key there must be an order of all calls that have
+/// ended, and of any of the others, with three properties:
+/// 1. a call comes before those that began after its end;
+/// 2. each call has its outcome;
+/// 3. the state goes from `start` to `end`.
 ///
-/// At most 64 calls of a key.
+/// There may be at most 64 calls of a key.
 pub fn is_linearizable<S: Specification>(
     calls: &[Call<S>],
     start: impl Fn(&S::Key) -> S::State,
@@ -100,7 +107,7 @@ fn search<S: Specification>(
     if !seen.insert((done, state.clone())) {
         return false;
     }
-    // What ends first of the rest has to come before what began later.
+    // The first call to end comes before those that began later.
     let first_end = left().filter_map(|index| calls[index].ended.as_ref()).map(|(at, _)| *at).min();
     left().filter(|&index| calls[index].began < first_end.unwrap_or(usize::MAX)).any(|index| {
         let mut after = state.clone();

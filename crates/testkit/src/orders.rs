@@ -1,6 +1,7 @@
 //! Orders of threads that are drawn from a seed. With TERRANE_SOAK=1 there are many more.
 //!
-//! What fails is made small: steps of its threads are left out as long as it still fails with the same seed.
+//! A failure is made small: steps of its threads are left out as long as it still fails with the
+//! same seed.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -16,15 +17,15 @@ use shuttle::{FailurePersistence, Runner};
 const SEED: &str = "TERRANE_TEST_SEED";
 const WITHOUT: &str = "TERRANE_TEST_WITHOUT";
 
-/// How many times as many orders are tried of what fails without some of its steps.
+/// Factor for the number of orders if steps are left out.
 const MORE_ORDERS: usize = 16;
 
-/// Runs a body with many seeds, and with each in so many orders, drawn at random or, every second time, with few switches;
-/// prints the seed that fails. `test` is a part of the test's name.
+/// Runs a body with many seeds, each in `orders` orders. They are drawn at random or, every second
+/// time, with few switches. Prints the seed that fails. `test` is a part of the test's name.
 pub fn explore(test: &str, orders: usize, body: fn(u64)) {
     let seeds = match std::env::var(SEED).ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => seed..seed + 1,
-        None if std::env::var_os("TERRANE_SOAK").is_some() => 0..5000u64,
+        None if crate::is_soak() => 0..5000u64,
         None => 0..48,
     };
     for seed in seeds {
@@ -32,7 +33,8 @@ pub fn explore(test: &str, orders: usize, body: fn(u64)) {
     }
 }
 
-/// Runs a body with a seed in so many orders; without some of its steps in more, as the one that fails comes later then.
+/// Runs a body with a seed in `orders` orders. Without some of its steps it runs more, as the
+/// failing order comes later then.
 pub fn run_orders(seed: u64, orders: usize, body: fn(u64)) {
     let orders = if LEFT_OUT.with_borrow(|left_out| left_out.0.is_empty()) { orders } else { orders * MORE_ORDERS };
     match seed % 2 {
@@ -44,20 +46,20 @@ pub fn run_orders(seed: u64, orders: usize, body: fn(u64)) {
 fn config() -> shuttle::Config {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
-    // The seed says it all.
+    // The seed determines everything.
     config.failure_persistence = FailurePersistence::None;
     config
 }
 
-/// Runs all orders of a seed; if one fails, then again without the steps that it fails without, and prints how to replay that. The steps
-/// are those that threads ask [`is_kept`] for.
+/// Runs all orders of a seed. If one fails, runs again without the steps that the failure does not
+/// need, and prints how to replay that. The steps are those that threads pass to [`is_kept`].
 pub fn run_seed(test: &str, seed: u64, run: impl Fn()) {
     let left_out = match std::env::var(WITHOUT) {
         Ok(text) => text.parse().unwrap_or_else(|what| panic!("{WITHOUT}: {what}")),
         Err(_) => LeftOut::default(),
     };
     let Err(mut panic) = run_without(&left_out, &run) else { return };
-    // What is replayed is small.
+    // A replayed failure is small already.
     let smallest = if left_out.0.is_empty() { shrink(&run) } else { left_out.clone() };
     if smallest != left_out {
         eprintln!("the same seed with fewer steps:");
@@ -87,7 +89,7 @@ impl FromStr for LeftOut {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let step = |text: &str| Some(text.split_once('.')?).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let steps = text.split(',').map(|text| step(text).ok_or(format!("{text:?} is no step such as 0.2")));
+        let steps = text.split(',').map(|text| step(text).ok_or(format!("{text:?} is not a step such as 0.2")));
         steps.collect::<Result<_, _>>().map(Self)
     }
 }
@@ -99,13 +101,14 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether a thread does one of its steps. What is drawn for it is drawn in any case, so that the others stay the same.
+/// Whether a thread takes one of its steps. Its random values are drawn in any case, so that the
+/// others stay the same.
 pub fn is_kept(thread: usize, step: usize) -> bool {
     ASKED.with_borrow_mut(|asked| asked.insert((thread, step)));
     LEFT_OUT.with_borrow(|left_out| !left_out.0.contains(&(thread, step)))
 }
 
-/// Runs without some steps; the panic it fails with.
+/// Runs without some steps. Gives the panic of a failure.
 pub fn run_without(left_out: &LeftOut, run: &impl Fn()) -> Result<(), Box<dyn Any + Send>> {
     ASKED.take();
     LEFT_OUT.set(left_out.clone());
@@ -114,7 +117,7 @@ pub fn run_without(left_out: &LeftOut, run: &impl Fn()) -> Result<(), Box<dyn An
     done
 }
 
-/// The steps without which still fails what has just failed, such that it needs all others.
+/// The steps that the last failure does not need. It needs all others.
 pub fn shrink(run: &impl Fn()) -> LeftOut {
     let mut left_out = LeftOut::default();
     let asked = ASKED.with_borrow(BTreeSet::clone);

@@ -1,11 +1,11 @@
-//! Where tests make pools of the operating system.
+//! A directory for pools of the operating system.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tempfile::TempDir;
 
-/// A directory that is removed at the end, on a file system on which `is_accepted` takes a file. In a
-/// container that is often not the usual place.
+/// A directory that is removed at the end, on a file system where `is_accepted` accepts a file. In
+/// a container that is often not the usual place.
 pub fn pool_directory(is_accepted: impl Fn(BorrowedFd<'_>) -> bool) -> TempDir {
     let places = [std::env::temp_dir(), "/dev/shm".into(), "/var/tmp".into()];
     let mut directories = places.iter().filter_map(|place| TempDir::new_in(place).ok());

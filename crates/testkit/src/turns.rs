@@ -1,9 +1,9 @@
-//! Threads that live on and do something one after the other.
+//! Threads that stay alive and work one after the other.
 
 use std::sync::mpsc::channel;
 
-/// Lets each of so many threads do its work in turn, until it has been done so often; what came of it. It is given how often it was
-/// done before. No thread ends before the last has done its work.
+/// Lets each of `threads` threads work in turn, `count` times in all, and gives the results. `work`
+/// gets the number of earlier calls. No thread ends before the last has done its work.
 pub fn in_turn<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -16,7 +16,7 @@ pub fn in_turn<T: Send>(threads: usize, count: usize, work: impl Fn(usize) -> T 
                 send
             })
             .collect();
-        // A thread that panics is heard of by its scope.
+        // The scope reports a thread that panics.
         let turn = |number: usize| begin[number % threads].send(number).ok().and_then(|()| replies.recv().ok());
         drop(reply);
         (0..count).map_while(turn).collect()

@@ -1,4 +1,4 @@
-//! Images by what recovery reads: as few as needed, and none that matters is left out.
+//! Images by the reads of recovery: as few as needed, and none that matters is left out.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ fn run(seed: u64) -> Arc<Controller> {
     controller
 }
 
-/// Follows the words as pointers, and records their values. Words that it has stored itself tell it
-/// nothing.
+/// Follows the words as pointers, and records their values. Words that it has stored itself give it
+/// no information.
 fn recover(storage: &dyn Storage) -> Vec<u64> {
     let file = storage.open("pool", OpenMode::Write).unwrap();
     let memory = mapping(&*file);

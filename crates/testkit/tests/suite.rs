@@ -1,6 +1,7 @@
-//! The tests of what tests run on, by behaviour, in one program.
+//! The tests of the test kit, by behaviour, in one program.
 //!
-//! Each program is linked with the whole crate and what it depends on; so there is one, and the files are its modules.
+//! Each program is linked with the whole crate and its dependencies. So there is one, and the files
+//! are its modules.
 
 mod crash_branches;
 mod crash_data;

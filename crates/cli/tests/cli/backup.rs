@@ -80,7 +80,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     backup(&store, &store.join("copies"), &[]).exits(2).says("lies in the store");
     // The meaning of `..` shows only once the directory exists.
     let detour = store.join("missing/../copies");
-    backup(&store, &detour, &[]).exits(2).says("`..` stands behind a directory that does not exist");
+    backup(&store, &detour, &[]).exits(2).says("`..` follows a directory that does not exist");
     assert!(!store.join("copies").exists());
     backup(&store, &copies, &["--keep", "0"]).exits(2);
     backup(&store, &copies, &[]).exits(0);
@@ -98,7 +98,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     fs::remove_file(left).expect("it goes");
     fs::create_dir_all(sandbox.path("ended/components")).expect("it is made");
     fs::write(sandbox.path("ended/components/000000000001.tc"), "").expect("it is written");
-    restore(&copies, &[&sandbox.path("ended")]).exits(2).says("what a restoration left that was ended, remove it");
+    restore(&copies, &[&sandbox.path("ended")]).exits(2).says("left from an interrupted restoration, remove it");
     fs::remove_file(copies.join("points/00000000000000000009-000000000009.log")).expect("it goes");
     // Damage is reported with its file, and no store is created from it.
     let log = fs::read_dir(copies.join("points")).expect("points").map(|entry| entry.expect("one").path());

@@ -83,7 +83,7 @@ fn files_that_are_not_the_stores_are_left_alone_and_told_of() {
     assert!(!store.join("components/000000000099.tc").exists());
     let text = terrane("check", &store, &[]).exits(0).text();
     assert!(
-        text.contains("everything is as it should be\n  note: not of the store, and left alone: README, "),
+        text.contains("everything is as it should be\n  note: left alone, as they are not the store's: README, "),
         "{text}"
     );
     let report = terrane("check", &store, &["--format", "json"]).exits(0).json_lines();

@@ -116,7 +116,7 @@ fn conditions_that_make_no_sense_exit_with_2_and_say_what_to_do() {
             assert_eq!(answer.text(), "", "{command} {text}");
         }
     }
-    terrane("query", &sandbox.store(), &["d", "--match", "…"]).exits(2).says("has no words to look for");
+    terrane("query", &sandbox.store(), &["d", "--match", "…"]).exits(2).says("has no words to search for");
     assert_eq!(rows(&sandbox.store(), "d", "id").len(), 10);
 }
 

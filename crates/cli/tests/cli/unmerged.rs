@@ -27,7 +27,7 @@ fn a_merge_that_meets_damage_fails_no_command_whose_records_are_kept() {
     fs::write(&components[1], bytes).expect("a component");
 
     let is_told = |answer: crate::support::Answer| {
-        let answer = answer.exits(0).says("warning: everything that was written is kept");
+        let answer = answer.exits(0).says("warning: all records are stored");
         answer.says("dataset \"damaged\" could not be merged").says("run `terrane check`")
     };
     is_told(import(&store, "damaged", &file(COMPONENTS_MAX), &[])).says("imported 1 record");
@@ -37,7 +37,7 @@ fn a_merge_that_meets_damage_fails_no_command_whose_records_are_kept() {
     is_told(terrane("delete", &store, &["sound", "--key", "1"]));
     // The damage does not hide the refusal of the rows.
     let refused = insert(&store, "sound", "{\"id\":2,\"lon\":0,\"lat\":0}\n", &[]).exits(5);
-    refused.says("warning: everything that was written is kept");
+    refused.says("warning: all records are stored");
     assert_eq!((count(&store, "sound"), count(&store, "damaged")), (1, COMPONENTS_MAX as u64));
     terrane("compact", &store, &[]).exits(3);
     terrane("check", &store, &[]).exits(3);

@@ -57,10 +57,14 @@ fn a_name_for_a_dataset_is_refused_before_anything_is_told_of_it() {
     let sandbox = Sandbox::new();
     let record = "{\"id\":1,\"lon\":0,\"lat\":0}\n";
     let answer = insert(&sandbox.store(), "red\x1b[31m", record, &[]).exits(2);
-    assert!(answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is no name for a dataset"), "{}", answer.stderr);
+    assert!(
+        answer.stderr.starts_with("error: \"red\\u{1b}[31m\" is not a valid name for a dataset"),
+        "{}",
+        answer.stderr
+    );
     assert!(!sandbox.store().exists());
     for name in ["", "a/b"] {
-        insert(&sandbox.store(), name, "", &[]).exits(2).says("is no name for a dataset");
+        insert(&sandbox.store(), name, "", &[]).exits(2).says("is not a valid name for a dataset");
     }
     assert!(!sandbox.store().exists());
 }
@@ -136,10 +140,10 @@ fn what_is_no_directory_and_cannot_become_one_is_no_place() {
     for (place, reason) in [
         (file.clone(), "is a file; a WHAT is a directory"),
         (file.join(""), "is a file; a WHAT is a directory"),
-        (link.join(""), "link is a link to what does not exist"),
+        (link.join(""), "link is a link whose target does not exist"),
         (file.join("below"), "lies below a file"),
-        (link.clone(), "link is a link to what does not exist"),
-        (link.join("below"), "link is a link to what does not exist"),
+        (link.clone(), "link is a link whose target does not exist"),
+        (link.join("below"), "link is a link whose target does not exist"),
     ] {
         let name = place.to_str().expect("a path");
         let (of_backup, of_store) = (reason.replace("WHAT", "backup"), reason.replace("WHAT", "store"));

@@ -1,6 +1,7 @@
-//! Tasks that need a process of their own: memory peaks that nothing else raised, and processes to be killed.
+//! Tasks that need a process of their own: to measure memory peaks that nothing else raised, and to
+//! be killed.
 //!
-//! The child prints one JSON object of figures as its last line; what comes before belongs to the task.
+//! The child prints one JSON object of figures as its last line. Earlier lines belong to the task.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -71,10 +72,10 @@ impl Kind {
 
 /// Records given to one batch while a log is filled.
 pub const BATCH: usize = 10_000;
-/// Records that a child is asked to insert as batches, at most: few enough for one memory component under
-/// 64 MiB, so that no flush spares the replay.
+/// The most records that a child is asked to insert as batches. They fit into one memory component
+/// under 64 MiB, so that no flush shortens the replay.
 pub const BATCHED_MAX: usize = 50_000;
-/// Single inserts a child makes at most; a parent kills it long before.
+/// The most single inserts of a child. A parent kills it long before.
 pub const SINGLES: usize = 100_000;
 /// What an ingesting child prints when its batches are durable.
 pub const BATCHED: &str = "batched";
@@ -82,7 +83,7 @@ pub const BATCHED: &str = "batched";
 /// A small window where the workload has points, for a first answer.
 const FIRST_WINDOW: Window = Window { x0: -96.0, y0: 36.0, x1: -95.5, y1: 36.5 };
 
-/// Does the task in this process.
+/// Runs the task in this process.
 pub fn run(task: &Task, out: &mut dyn Write) -> Result<()> {
     if task.kind == Kind::Ingest {
         return ingest(task, out);
@@ -207,7 +208,7 @@ impl Task {
         Running::start(arguments)
     }
 
-    /// Does the task in a process of its own and returns its figures.
+    /// Runs the task in a process of its own and returns its figures.
     pub fn figures(&self) -> Result<Figures> {
         let what = format!("{} with {}", self.kind.name(), self.system);
         let mut running = self.start()?;

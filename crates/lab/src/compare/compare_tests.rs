@@ -7,7 +7,7 @@ use crate::neighbours::NeighbourTree;
 use crate::system::{Reader, Visitor};
 use crate::workload::{Location, Window};
 
-/// Answers like another system, but keeps one id to itself.
+/// Answers like another system, but omits one id.
 struct Forgetful {
     inner: Box<dyn Reader>,
     forgotten: i64,

@@ -27,7 +27,7 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
 
     let mut table = Table::new("deletes", "Single durable deletes: wall time and CPU");
     table.note(format!(
-        "{} of {count} records by one client, {} alternating runs, what is left is checked",
+        "{} of {count} records by one client, {} alternating runs, the remaining records are checked",
         victims.len(),
         laboratory.rounds
     ));

@@ -1,4 +1,5 @@
-//! What a durable write costs at least: overwriting zeroed, preallocated space and syncing the file's data.
+//! The minimum cost of a durable write: overwriting zeroed, preallocated space and syncing the
+//! file's data.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -10,7 +11,8 @@ use anyhow::{Context, Result};
 
 const SPACE_BYTES: u64 = 16 << 20;
 
-/// A preallocated file that blocks are written to one after the other, from the start again at its end.
+/// A preallocated file. Blocks are written to it one after the other, from the start again at its
+/// end.
 pub struct Floor {
     file: File,
     next: AtomicU64,
@@ -19,7 +21,8 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// Allocates and zeroes the space, and makes it durable; `block_bytes` must be from 1 byte to 1 MiB.
+    /// Allocates and zeroes the space, and makes it durable. `block_bytes` must be from 1 byte to 1
+    /// MiB.
     pub fn new(dir: &Path, block_bytes: u64) -> Result<Self> {
         let block_bytes = block_bytes.clamp(1, 1 << 20);
         let path = dir.join("floor");

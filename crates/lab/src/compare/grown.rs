@@ -1,4 +1,5 @@
-//! Indexes that grow entry by entry: what an insertion costs, and what the tree is worth then.
+//! Indexes that grow entry by entry: the cost of an insertion, and the quality of the resulting
+//! tree.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -11,9 +12,10 @@ use crate::report::{Bound, Table};
 use crate::system::{Role, System};
 use crate::workload;
 
-/// The system whose targets are judged: the tree as it is by default. Its other form is shown beside it.
+/// The system whose targets are judged: the tree with its defaults. Its other form is shown beside
+/// it.
 const FBR_TREE: &str = "fbr-tree";
-/// What the figures of every tree are divided by.
+/// The figures of every tree are divided by those of this system.
 const BASELINE: &str = "rstar-dynamic";
 
 /// Grows each tree once per round, and asks those of the last round.
@@ -28,7 +30,7 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     progress("growing trees entry by entry");
     let pin = Pin::to_one_core()?;
     let grown = measure::alternate(laboratory.rounds, &mut subjects, |(system, instance)| {
-        // The tree of the round before goes before the next one takes memory.
+        // The tree of the previous round is dropped before the next one takes memory.
         *instance = None;
         let folder = laboratory.folder()?;
         let start = measure::thread_cpu();

@@ -19,7 +19,8 @@ const DURABLE_INSERTS_MAX: usize = 2_000;
 const CLIENT_INSERTS_MIN: usize = 100;
 const UNSYNCED_INSERTS_MAX: usize = 200_000;
 const FLOOR: &str = "bare overwrite";
-/// What one insert of the workload's records writes, where no system tells: a sector.
+/// Default for the bytes that one insert of the workload's records writes, if no system reports it:
+/// a sector.
 const FLOOR_BYTES_DEFAULT: u64 = 512;
 
 enum Subject<'a> {
@@ -92,7 +93,8 @@ fn row(name: &str, clients: usize) -> String {
     }
 }
 
-/// What the bare disk has to write to be compared fairly: as much as the system that tells.
+/// Bytes that the bare disk has to write for a fair comparison: as many as the system that reports
+/// most.
 fn bytes_per_insert(laboratory: &Laboratory) -> Result<u64> {
     let probe = Points::generate_uniform(1, 0);
     let mut most = None;
@@ -143,8 +145,9 @@ fn timed(
     Ok(latencies)
 }
 
-/// Runs one client per thread from a common start; all latencies, and the wall time from the first client's start
-/// until the last is done. The clients tell their times, as who waits for them may be woken late.
+/// Runs one client per thread from a common start. Gives all latencies, and the wall time from the
+/// first client's start until the last is done. The clients report their times, since the waiting
+/// thread may be woken late.
 fn in_threads(clients: usize, client: &(impl Fn(usize) -> Result<Latencies> + Sync)) -> Result<(Latencies, f64)> {
     let barrier = Barrier::new(clients);
     thread::scope(|scope| {

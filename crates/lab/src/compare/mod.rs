@@ -1,7 +1,7 @@
 //! `terrane-lab compare`: Terrane beside its peers on the same data, in one run.
 //!
-//! Each section checks that all systems give the same answers before any time counts, and hands its table out as
-//! soon as it is measured. A disagreement ends the run with an error.
+//! Each section checks that all systems give the same answers before any time counts. It hands its
+//! table out as soon as it is measured. A disagreement ends the run with an error.
 
 pub mod child;
 mod deletes;
@@ -102,7 +102,7 @@ impl Section {
         }
     }
 
-    /// Names of the options it takes, beside those that all take.
+    /// Names of the options it takes, beside the common ones.
     pub fn takes(self) -> &'static [&'static str] {
         match self {
             Section::Inserts => &["clients", "rounds"],
@@ -142,7 +142,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What clap cannot check; the text is a usage error.
+    /// Checks that clap cannot make. The text is a usage error.
     pub fn refuse(&self) -> Option<String> {
         if self.points < workload::POINTS_MIN || self.points >= u32::MAX as usize {
             return Some(format!(
@@ -165,7 +165,7 @@ impl Options {
     }
 }
 
-/// What every section works with.
+/// The setup of every section.
 pub struct Laboratory {
     points: OnceCell<Points>,
     point_count: usize,

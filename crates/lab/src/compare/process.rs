@@ -1,4 +1,4 @@
-//! What is measured in processes of their own: builds, sizes and memory peaks.
+//! Measurements in separate processes: builds, sizes and memory peaks.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::workload::Points;
 
 const BASELINE: &str = "sqlite-full";
 const MIB: f64 = 1_048_576.0;
-/// Half as much again as Terrane's limit of 64 MiB.
+/// One and a half times Terrane's limit of 64 MiB.
 const PEAK_BYTES: f64 = 96.0 * MIB;
 const COMPONENTS: usize = 5;
 
@@ -81,7 +81,7 @@ fn build_task(system: &dyn System, dir: &Path, file: &Path) -> Task {
 pub fn size(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let dense = laboratory.points()?;
     let mut table = Table::new("size", format!("Size of {} points", dense.len()));
-    table.note("spatial index: what finds points by position; on disk: all files of the closed instance");
+    table.note("spatial index: the part that finds points by position; on disk: all files of the closed instance");
     progress("sizes");
     for (keys, points) in [("dense keys", dense), ("random 64-bit keys", &dense.with_random_keys())] {
         let folder = laboratory.folder()?;
@@ -130,8 +130,8 @@ fn folder_bytes(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Peaks of the tasks that touch everything: import, full query by a second process, the same beside a writer
-/// whose records are in its log alone, merge.
+/// Peaks of the tasks that touch everything: import, full query by a second process, the same
+/// beside a writer whose records are only in its log, merge.
 pub fn memory(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let points = laboratory.points()?;
     let folder = laboratory.folder()?;

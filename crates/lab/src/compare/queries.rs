@@ -14,7 +14,7 @@ use crate::workload::{self, Points, Queries};
 pub(super) const HITS: [usize; 2] = [10, 100];
 pub(super) const NEIGHBOURS: usize = 10;
 const COMPONENTS: usize = 5;
-/// What the figures of every system are divided by.
+/// The figures of every system are divided by those of this system.
 const BASELINE: &str = "geo-index";
 
 pub(super) struct Instance {
@@ -47,7 +47,7 @@ pub fn run(laboratory: &Laboratory, windows: bool, nearest: bool, emit: &mut Emi
             Role::FiveComponents => "five components, each a random fifth",
             _ => "in one piece",
         };
-        // Geo-index in one piece is what five components are measured against, in the issue and here.
+        // Five components are compared with geo-index in one piece, in the issue and here.
         let limits = match role {
             Role::FiveComponents => (Some(2.5), None),
             _ => (Some(1.0), Some(0.5)),
@@ -131,7 +131,8 @@ pub(super) fn check_answers<Q: std::fmt::Debug>(
     Ok(())
 }
 
-/// Checks every answer of every instance, then measures; nanoseconds of CPU per query by instance and round.
+/// Checks every answer of every instance, then measures; nanoseconds of CPU per query by instance
+/// and round.
 pub(super) fn compare<Q: std::fmt::Debug>(
     laboratory: &Laboratory,
     instances: &mut [Instance],
@@ -181,7 +182,7 @@ pub(super) fn fill(
     }
 }
 
-/// States what Terrane's CPU time should be of the baseline's.
+/// States the target for Terrane's CPU time, relative to the baseline's.
 fn aim(table: &mut Table, instances: &[Instance], limit: Option<f64>) {
     let row = instances.iter().find(|instance| instance.system == TERRANE).map_or(TERRANE, |instance| &instance.row);
     if let Some(limit) = limit {

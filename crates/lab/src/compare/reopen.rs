@@ -1,4 +1,5 @@
-//! Opening after SIGKILL: nothing acknowledged may be missing, and the first answer should come soon.
+//! Opening after SIGKILL: no acknowledged record may be missing, and the first answer should come
+//! soon.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
@@ -14,7 +15,7 @@ use crate::workload::Points;
 const JUDGED_AT: usize = 10_000_000;
 const ACKNOWLEDGED: usize = 500;
 
-/// Fills a store, kills the process that inserts, opens the store again and checks what it holds.
+/// Fills a store, kills the process that inserts, opens the store again and checks its records.
 pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     let points = laboratory.points()?;
     let batched = (points.len() / 2).min(BATCHED_MAX);
@@ -71,7 +72,7 @@ fn kill_and_reopen(laboratory: &Laboratory, system: &dyn System, points: &Points
         acknowledged += 1;
     }
     running.kill()?;
-    // What it printed before it died was acknowledged too.
+    // Keys printed before its death were acknowledged too.
     while let Some(line) = running.line()? {
         acknowledge(&line, &mut next)?;
         acknowledged += 1;
@@ -80,7 +81,7 @@ fn kill_and_reopen(laboratory: &Laboratory, system: &dyn System, points: &Points
     let figures = Task::new(Kind::Reopen, name, folder.path()).figures()?;
     let written = Points::generate_uniform(batched + SINGLES, first_id);
     let certain = batched + acknowledged;
-    // The insert that was under way may have become durable before the kill, or not.
+    // The insert in progress may have become durable before the kill, or not.
     for count in [certain, (certain + 1).min(written.len())] {
         let id_sum = written.id[..count].iter().fold(points.id_sum(), |sum, &id| sum.wrapping_add(id as u64));
         if figures.content()? == ((points.len() + count) as u64, id_sum) {

@@ -17,22 +17,23 @@ use terrane_pmem::explorer::{
 pub use show::Format;
 use structures::{Structure, Visitor};
 
-/// Images that are tried if nothing else is said.
+/// Default number of images to try.
 const BUDGET: u64 = 100_000;
 
-/// Histories that are drawn for a flush or fence that is left out, until it is caught.
+/// Histories that are drawn for each omitted flush or fence, until it is caught.
 const GATE_SEEDS: u64 = 20;
 
-/// Histories that are drawn to come to a flush or fence that is named.
+/// Histories that are drawn to reach a flush or fence by its name.
 const SITE_SEEDS: u64 = 5;
 
-/// Seeds count up from the one that is given.
+/// Seeds count up from the given one.
 const SEED_MAX: u64 = u64::MAX >> 1;
 
-/// How many images of each cut are tried to see that something is caught.
+/// How many images of each cut are tried to see that a fault is caught.
 const BREADTH: Breadth = Breadth { branches: 128, samples: 32, seed: 1 };
 
-/// Options that lead to another search than the exhaustive one. Where one is given, clap no longer asks for what an option requires.
+/// Options that lead to another search than the exhaustive one. If one is given, clap no longer
+/// demands the options that another option requires.
 const OTHER_SEARCHES: [&str; 3] = ["gate", "drop", "replay"];
 
 /// Options of `crash`.
@@ -40,10 +41,10 @@ const OTHER_SEARCHES: [&str; 3] = ["gate", "drop", "replay"];
 pub struct Options {
     /// Structure to explore; `terrane-lab list` shows them.
     pub structure: String,
-    /// Configurations to explore; all when absent, and a name that there is not lists them.
+    /// Configurations to explore; all when absent. An unknown name lists them.
     #[arg(long, value_name = "CONFIGURATION,…", value_delimiter = ',', conflicts_with = "replay")]
     pub only: Vec<String>,
-    /// Seed that histories and crashes are drawn from.
+    /// Seed of the histories and crashes.
     #[arg(long, default_value_t = crate::workload::SEED, value_parser = clap::value_parser!(u64).range(..=SEED_MAX),
         conflicts_with = "exhaustive")]
     pub seed: u64,
@@ -51,25 +52,28 @@ pub struct Options {
     #[arg(long, value_name = "IMAGES", default_value_t = BUDGET, value_parser = clap::value_parser!(u64).range(1..),
         conflicts_with_all = ["gate", "exhaustive", "replay"])]
     pub budget: u64,
-    /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or fence:NAME. If random crashes do not, the
-    /// search of --gate follows.
+    /// Flush or fence to leave out, to see that its absence is caught: NAME, flush:NAME or
+    /// fence:NAME. If random crashes do not catch it, the search of --gate follows.
     #[arg(long, value_name = "SITE", conflicts_with_all = ["gate", "exhaustive"])]
     pub drop: Option<String>,
-    /// Leave out each flush and fence in turn, and tell what catches it.
+    /// Leave out each flush and fence in turn, and report what catches it.
     #[arg(long, conflicts_with = "exhaustive")]
     pub gate: bool,
-    /// Try every small case in place of random ones: of trees, in the configurations of 4 entries a node on adr; of pmwcas, every cut
-    /// of ten histories, with all of its images, or 2048 and 200 drawn ones if there are more; of a page cache, 4 drawn ones.
+    /// Try every small case in place of random ones. Of trees: the configurations of 4 entries a
+    /// node on adr. Of pmwcas: every cut of ten histories, with all of its images, or 2048 and 200
+    /// random ones if there are more. Of a page cache: 4 random images.
     #[arg(long)]
     pub exhaustive: bool,
-    /// Try a part of the small cases, such as 1/4 for the first of four: a long search in pieces.
+    /// Try a part of the small cases, such as 1/4 for the first of four. This divides a long
+    /// search.
     #[arg(long, value_name = "K/N", requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES,
         default_value_t = Part::ALL)]
     pub part: Part,
-    /// Of the small cases, try crashes inside of every recovery as well, which takes four times as long.
+    /// For the small cases, also try crashes inside of every recovery, which takes four times as
+    /// long.
     #[arg(long, requires = "exhaustive", conflicts_with_all = OTHER_SEARCHES)]
     pub in_recoveries: bool,
-    /// Go through one case again, as a failure has printed it.
+    /// Run one case again, as a failure has printed it.
     #[arg(long, value_name = "CASE", conflicts_with_all = ["gate", "exhaustive"])]
     pub replay: Option<String>,
     /// How results are printed.
@@ -77,28 +81,28 @@ pub struct Options {
     pub format: Format,
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No violation was found.
     Clean,
-    /// One was found, or the explorer does not work; it has been printed.
+    /// One was found, or the explorer does not work. It has been printed.
     Violation,
 }
 
-/// Something asked for that there is not.
+/// A request for something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(String);
 
-/// Names of the structures, and what they are.
+/// Names and descriptions of the structures.
 pub fn structures() -> impl Iterator<Item = (&'static str, &'static str)> {
     structures::ALL.into_iter()
 }
 
-/// Runs what is asked for. An error that is [`Usage`] is the caller's.
+/// Runs the search. An error that is [`Usage`] is the caller's.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Verdict> {
-    // A structure that is wrong may panic over words that make no sense; that is told as what it is.
+    // A structure that is wrong may panic over meaningless words. That is reported as a failure.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let outcome = structures::visit(&options.structure, &mut Run { options, out });
@@ -134,7 +138,7 @@ impl Visitor for Run<'_> {
         if self.options.exhaustive {
             return self.exhaust(&subjects);
         }
-        // What is left out matters where lines have to be flushed.
+        // An omitted instruction matters only where lines have to be flushed.
         let subjects: Vec<S> = subjects
             .into_iter()
             .filter(|subject| dropped.is_none() || subject.domain() == PersistenceDomain::Adr)
@@ -145,7 +149,7 @@ impl Visitor for Run<'_> {
         let configurations: Vec<&str> = subjects.iter().map(|subject| subject.configuration()).collect();
         self.tell(S::NAME, &configurations.join(", "), &tally, begun)?;
         match dropped {
-            // The gate looks where something was left out, and inside of recoveries.
+            // The gate searches near the omitted instruction, and inside of recoveries.
             Some(dropped) if failure.is_none() => self.gate(&subjects, Some(dropped)),
             _ => self.conclude(&subjects, failure),
         }
@@ -217,7 +221,7 @@ impl Run<'_> {
                 show::gate(self.options.format, &report, self.out)?;
                 self.tell(S::NAME, "the gate", &report.tally, begun)?;
                 if options.only.is_some() {
-                    // That what was left out alone is caught is a violation like any other.
+                    // A catch of the omitted instruction is a violation like any other.
                     return self.conclude(subjects, report.caught.pop().map(|caught| caught.failure));
                 }
                 Ok(if report.is_closed() { Verdict::Clean } else { Verdict::Violation })
@@ -230,7 +234,7 @@ impl Run<'_> {
         case.dropped = dropped;
         let foreign = |what: String| match &case.dropped {
             Some(_) => Usage(what),
-            None => Usage(format!("{what}; if a flush or fence was left out when it was found, name that with --drop")),
+            None => Usage(format!("{what}; if it was found with a flush or fence left out, name that with --drop")),
         };
         match replay(find_configuration(subjects, &case.configuration)?, &case).map_err(foreign)? {
             None => {
@@ -267,7 +271,7 @@ fn find_configuration<'s, S: Structure>(subjects: &'s [S], name: &str) -> Result
 fn flushing<S: Structure>(subjects: &[S]) -> Result<Vec<&S>> {
     let flushing: Vec<&S> = subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr).collect();
     if flushing.is_empty() {
-        let what = "a flush or fence matters on adr alone, and no such configuration is searched";
+        let what = "a flush or fence matters only on adr, and no such configuration is chosen";
         return Err(Usage(what.to_owned()).into());
     }
     Ok(flushing)
@@ -287,7 +291,7 @@ fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Drop
         for subject in &flushing {
             sites.extend(names(*subject, seed, 7).map_err(|failure| anyhow::anyhow!("{failure}"))?);
         }
-        // Not every history comes to what is listed.
+        // Not every history reaches each listed instruction.
         if sites.iter().any(|site| is_meant(&site)) || !listed.iter().any(|site| is_meant(&site)) {
             break;
         }
@@ -299,10 +303,10 @@ fn find_site<S: Structure>(subjects: &[S], name: &str, seed: u64) -> Result<Drop
     let list = |sites: &mut dyn Iterator<Item = &Dropped>| sites.map(Dropped::to_string).collect::<Vec<_>>().join(", ");
     let what = match (meant.as_slice(), elsewhere) {
         (_, Some((dropped, test))) => {
-            format!("no history of steps one after the other shows what the loss of {dropped} does; {test} does")
+            format!("no history of consecutive steps shows the loss of {dropped}; {test} does")
         }
         ([site], None) if sites.contains(*site) => return Ok((*site).clone()),
-        ([site], None) => format!("none of the configurations that are searched comes to {site}"),
+        ([site], None) => format!("none of the chosen configurations reaches {site}"),
         ([], None) => format!("no flush or fence {name}; there are: {}", list(&mut all.iter())),
         (several, None) => {
             format!("{name} is the name of a flush and of a fence: {}", list(&mut several.iter().copied()))

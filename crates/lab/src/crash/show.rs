@@ -23,7 +23,7 @@ fn figure(out: &mut dyn Write, system: &str, params: &Value, metric: &str, value
     writeln!(out, "{line}")
 }
 
-/// What was looked at.
+/// The size of the search.
 pub fn tally(
     format: Format,
     structure: &str,
@@ -61,13 +61,13 @@ pub fn tally(
     }
 }
 
-/// What went wrong, and how to see it again.
+/// A failure, and how to replay it.
 pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => writeln!(out, "{failure}"),
         Format::Json => {
             let params = json!({
-                "configuration": failure.case.configuration, "what": failure.what,
+                "configuration": failure.case.configuration, "what": failure.problem,
                 "crashes": failure.crashes, "replay": failure.command(),
             });
             figure(out, failure.structure, &params, "violations", 1.into(), "")
@@ -75,7 +75,7 @@ pub fn failure<Step: Display>(format: Format, failure: &Failure<Step>, out: &mut
     }
 }
 
-/// That a case which was tried again shows nothing.
+/// The report that a replayed case shows nothing.
 pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Text => writeln!(out, "nothing goes wrong"),
@@ -83,7 +83,7 @@ pub fn nothing(format: Format, structure: &str, configuration: &str, out: &mut d
     }
 }
 
-/// What catches the loss of each flush and fence.
+/// The cases that catch the loss of each flush and fence.
 pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut dyn Write) -> io::Result<()> {
     if format == Format::Text {
         return write!(out, "{report}");
@@ -91,7 +91,7 @@ pub fn gate<Step: Display>(format: Format, report: &GateReport<Step>, out: &mut 
     for caught in &report.caught {
         let params = json!({
             "site": caught.dropped.to_string(), "configuration": caught.configuration(), "seed": caught.seed,
-            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.what,
+            "steps_done": caught.steps_done, "step": caught.step, "cuts": caught.cuts(), "what": caught.failure.problem,
             "replay": caught.failure.command(),
         });
         figure(out, report.structure, &params, "caught", 1.into(), "")?;

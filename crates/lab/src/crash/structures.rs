@@ -7,10 +7,10 @@ use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject,
 use terrane_pmem::pmwcas;
 use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Recoveries, small_trees};
 
-/// Names, and what they stand for.
+/// Names and descriptions.
 pub const ALL: [(&str, &str); 3] = [
     (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
-    (Logged::NAME, "the R-tree that logs whole nodes, with which the FBR-tree is compared: the same"),
+    (Logged::NAME, "the R-tree that logs whole nodes, the baseline of the FBR-tree: the same"),
     (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
 
@@ -21,22 +21,23 @@ pub trait Structure: Subject + Sized {
     /// Its name.
     const NAME: &'static str;
 
-    /// All that there are.
+    /// All configurations.
     fn configurations() -> Vec<Self>;
 
     /// Whether there are small cases of this configuration that [`Structure::exhaust`] tries.
     fn has_small_cases(&self) -> bool;
 
-    /// Tries every small case of a part, with crashes inside of recoveries as well or without; what was tried, also in words.
+    /// Tries every small case of a part, optionally with crashes inside of recoveries. Gives the
+    /// size of the search, also in words.
     fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>>;
 }
 
-/// What is done with a structure, whichever it is.
+/// An operation on any structure.
 pub trait Visitor {
-    /// What comes of it.
+    /// Its result.
     type Output;
 
-    /// Does it.
+    /// Runs it.
     fn visit<S: Structure>(&mut self) -> Self::Output;
 }
 
@@ -57,7 +58,7 @@ impl<T: ExploredTree> Structure for Explored<T> {
         T::configurations()
     }
 
-    /// What other media leave is among what this one leaves.
+    /// Crashes on other media leave a subset of the states on this one.
     fn has_small_cases(&self) -> bool {
         self.tree.has_small_nodes() && self.domain() == PersistenceDomain::Adr
     }
@@ -88,7 +89,7 @@ impl Structure for pmwcas::explored::Explored {
 
     fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
         let mut explorer = Explorer::new(self);
-        // Some cuts of these histories have far more, and each is remembered.
+        // Some cuts of these histories have far more, and each is stored.
         let breadth = Breadth { branches: 2048, samples: 200, seed: 0 };
         let seeds: Vec<u64> = (0..10).collect();
         let mut histories = 0;

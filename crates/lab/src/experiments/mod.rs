@@ -1,7 +1,7 @@
 //! The papers' experiments, each by its name: `terrane-lab run fbr/insert-cost`.
 //!
-//! There is no persistent memory here. What an experiment counts is what a back-end counts, and what it times
-//! runs on the page cache; neither is a figure of a device.
+//! There is no persistent memory here. Counts come from counting back-ends, and times from runs on
+//! the page cache. Neither is a figure of a device.
 
 pub mod fbr;
 pub mod lsm;
@@ -26,7 +26,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it measures, in one line.
     pub description: &'static str,
-    /// Names of the options it takes, beside those that all take.
+    /// Names of the options it takes, beside the common ones.
     pub takes: &'static [&'static str],
     run: fn(&Setup, &mut Emit<'_>) -> Result<()>,
 }
@@ -47,7 +47,8 @@ pub struct Options {
     /// Entries that the trees hold.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Sizes that take minutes to hours, up to those of the published figures that fit on one machine.
+    /// Sizes that take minutes to hours, up to those of the published figures that fit on one
+    /// machine.
     #[arg(long)]
     pub full: bool,
     /// Entries of a node.
@@ -65,19 +66,19 @@ pub struct Options {
     /// Shares of all entries that a query finds on average.
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     pub selectivities: Vec<f64>,
-    /// How full nodes are divided; the papers' way if not given.
+    /// How full nodes are divided; as in the papers when absent.
     #[arg(long, value_name = "SPLIT", value_parser = fbr::split_parser())]
     pub split: Option<Split>,
     /// File of a format that the experiment reads.
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Seed of boxes, sizes, texts and queries that are drawn; positions of points are always the same.
+    /// Seed of random boxes, sizes, texts and queries. Positions of points are always the same.
     #[arg(long, default_value_t = workload::SEED)]
     pub seed: u64,
 }
 
 impl Options {
-    /// What clap cannot check; the text is a usage error.
+    /// Checks that clap cannot make. The text is a usage error.
     pub fn refuse(&self) -> Option<String> {
         if self.count.is_some_and(|count| !(1000..=1_000_000_000).contains(&count)) {
             return Some("--count: give a number from 1000 to 1000000000".to_owned());
@@ -99,7 +100,7 @@ impl Options {
     }
 }
 
-/// What an experiment works with.
+/// The setup of an experiment.
 pub struct Setup {
     /// Its options.
     pub options: Options,
@@ -115,8 +116,8 @@ impl Setup {
         self.options.count.unwrap_or(if self.options.full { full } else { small })
     }
 
-    /// An empty folder where a pool on the page cache can be, removed when dropped: in memory, if the place that is
-    /// asked for mixes files, as in containers.
+    /// An empty folder for a pool on the page cache, removed when dropped. It is in memory if the
+    /// requested folder's file system cannot keep a pool, as in containers.
     pub fn pool_folder(&self) -> Result<TempDir> {
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let folder = TempDir::with_prefix_in("terrane-lab-", &parent)
@@ -130,7 +131,7 @@ impl Setup {
     }
 }
 
-/// Where a pool can be made if no other file system is accepted.
+/// The place for a pool if no other file system is accepted.
 const IN_MEMORY: &str = "/dev/shm";
 
 impl Experiment {

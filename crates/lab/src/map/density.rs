@@ -1,6 +1,7 @@
 //! Points gathered into dots, each with the number of points it stands for.
 //!
-//! A dot lies at the mean of its points, not at a grid position, so that streets and coasts keep their shape.
+//! A dot lies at the mean of its points, not at a grid position, so that streets and coasts keep
+//! their shape.
 
 use std::collections::HashMap;
 
@@ -72,7 +73,8 @@ pub fn diameter(points: usize) -> f64 {
     }
 }
 
-/// Where a count stands between one point and the densest dot, from 0 to 1, on a logarithmic scale.
+/// The position of a count between one point and the densest dot, from 0 to 1, on a logarithmic
+/// scale.
 pub fn level(count: u64, count_max: u64) -> f64 {
     if count_max <= 1 {
         return 1.0;

@@ -41,7 +41,8 @@ pub fn draw(content: &Content<'_>) -> Document {
     let height = TOP + frame.height + BOTTOM;
     let ramp = if content.highlight.is_some() { palette::SLATE } else { palette::EMBER };
     let dots = Dots::gather(content.points, frame, diameter(content.points.len()));
-    // A large answer keeps the grain of the points behind it, a small one is made to be found.
+    // A large answer keeps the dot size of the points behind it. A small one is drawn large enough
+    // to be found.
     let answer = content.highlight.map(|points| {
         let wanted = match points.len() {
             0..1_000 => diameter(points.len()),

@@ -1,6 +1,7 @@
-//! Which part of the world a map shows, and where a position lands on the page.
+//! The part of the world that a map shows, and the place of a position on the page.
 //!
-//! Degrees are drawn equirectangular: a degree of longitude is as long as cos(latitude) of the map's middle says.
+//! Degrees are drawn equirectangular: a degree of longitude is scaled by cos(latitude) of the map's
+//! middle.
 
 use anyhow::{Result, bail, ensure};
 
@@ -11,11 +12,12 @@ use super::input::Line;
 const AREA_PX: f64 = 640_000.0;
 const ASPECT_MIN: f64 = 0.72;
 const ASPECT_MAX: f64 = 2.0;
-/// Share of points beyond each side that may fall off, so that a few stray ones do not shrink the rest.
+/// Share of points beyond each side that may be left out, so that a few stray ones do not shrink
+/// the rest.
 const TAIL: f64 = 0.005;
 const TAIL_POINTS_MIN: usize = 1_000;
 const MARGIN: f64 = 0.04;
-/// Wished distance of grid lines.
+/// Desired distance of grid lines.
 const GRID_PX: f64 = 200.0;
 /// Length of a degree of latitude on a sphere of radius 6,371,008.8 m.
 const DEGREE_M: f64 = 111_195.08;
@@ -47,7 +49,8 @@ impl Extent {
         self.low[0] >= -180.0 && self.high[0] <= 180.0 && self.low[1] >= -90.0 && self.high[1] <= 90.0
     }
 
-    /// With a margin: half a degree or unit around a single place, a share of the sides around everything else.
+    /// The extent with a margin: half a degree or unit around a single place, otherwise a share of
+    /// the sides.
     pub fn padded(&self, planar: bool) -> Self {
         let limits = match planar {
             true => [f64::INFINITY; 2],
@@ -69,7 +72,8 @@ impl Extent {
     }
 }
 
-/// The bulk of the points and everything of the answer and the outline; `None` when there is nothing.
+/// The bulk of the points and everything of the answer and the outline; `None` when there is
+/// nothing.
 pub fn choose_extent(points: &[Position], highlight: &[Position], outline: &[Line]) -> Option<Extent> {
     let corners = outline.iter().flat_map(|line| &line.positions);
     let mut extent = bulk(points);
@@ -161,7 +165,7 @@ impl Frame {
     fn grid_step(&self, axis: usize) -> f64 {
         let side = self.extent.high[axis] - self.extent.low[axis];
         let side_px = if axis == 0 { self.width } else { self.height };
-        // The factor makes rounding down find the step nearest to the wished distance.
+        // The factor makes rounding down find the step nearest to the desired distance.
         round_down(side / side_px * GRID_PX * 1.5)
     }
 

@@ -1,4 +1,4 @@
-//! What a map is drawn from: NDJSON rows with two coordinate columns, and an outline in WKT.
+//! The input of a map: NDJSON rows with two coordinate columns, and an outline in WKT.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -40,7 +40,7 @@ pub struct Line {
     pub closed: bool,
 }
 
-/// Reads NDJSON; rows whose coordinates are missing or null are counted, other defects are errors.
+/// Reads NDJSON. Rows with missing or null coordinates are counted; other defects are errors.
 pub fn read_points(path: &Path, columns: Option<&(String, String)>) -> Result<Points> {
     if path.as_os_str() == "-" {
         return parse_points(io::stdin().lock(), columns).context("standard input");

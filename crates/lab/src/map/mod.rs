@@ -1,4 +1,4 @@
-//! `terrane-lab map`: points, an answer and the outline that was asked for, as an SVG picture.
+//! `terrane-lab map`: points, an answer and the outline of the query, as an SVG picture.
 
 mod density;
 mod draw;
@@ -31,10 +31,10 @@ pub struct Options {
     /// Line under the heading.
     #[arg(long, value_name = "TEXT")]
     pub subtitle: Option<String>,
-    /// What the highlighted points are.
+    /// Label of the highlighted points.
     #[arg(long, default_value = "answer", value_name = "TEXT")]
     pub highlight_label: String,
-    /// What the outline is.
+    /// Label of the outline.
     #[arg(long, default_value = "query", value_name = "TEXT")]
     pub outline_label: String,
     /// Source and licence of the data.
@@ -60,7 +60,7 @@ pub struct Options {
 /// A position: longitude and latitude, or x and y.
 pub type Position = [f64; 2];
 
-/// A file whose name does not say that it is something else than SVG.
+/// A file name, unless its extension is that of another format than SVG.
 fn svg_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {

@@ -1,7 +1,7 @@
 //! Colours of the map: a dark page, and ramps that rise evenly in perceived lightness.
 //!
-//! Ramps are interpolated in Oklab, where equal steps look equally large; see B. Ottosson, "A perceptual color
-//! space for image processing", 2020, for the matrices.
+//! Ramps are interpolated in Oklab, where equal steps look equally large; see B. Ottosson, "A
+//! perceptual color space for image processing", 2020, for the matrices.
 
 /// The page behind everything.
 pub const PAGE: &str = "#0b0e14";
@@ -11,7 +11,7 @@ pub const GROUND: &str = "#10151f";
 pub const EDGE: &str = "#2b3444";
 /// Titles and figures.
 pub const TEXT: &str = "#eef2f8";
-/// Everything that should stand back.
+/// Less important text.
 pub const TEXT_QUIET: &str = "#8d99ad";
 /// The query's outline.
 pub const OUTLINE: &str = "#7ff0d2";

@@ -33,7 +33,8 @@ impl System for GeoIndex {
 
 struct Tree {
     tree: RTree<f64>,
-    /// The ids of its items, where they are not the items' own numbers: a program whose ids are those looks nothing up.
+    /// The ids of its items, if they differ from the items' numbers. Otherwise no look-up is
+    /// needed.
     ids: Option<Vec<i64>>,
 }
 

@@ -1,4 +1,5 @@
-//! What Terrane is compared with: two trees in memory, an embedded database with an R-tree, and the bare disk.
+//! The peers of Terrane: two trees in memory, an embedded database with an R-tree, and the bare
+//! disk.
 
 mod geo_index;
 mod rstar;

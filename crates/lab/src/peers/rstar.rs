@@ -11,7 +11,7 @@ use rstar::{AABB, RTree};
 use crate::system::{Reader, Role, System, Visitor, Writer};
 use crate::workload::{Location, Points, Record, Window};
 
-/// How the tree comes about.
+/// How the tree is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rstar {
     /// All points at once.

@@ -1,7 +1,8 @@
 //! SQLite with its R*Tree module, set up as its documentation advises.
 //!
-//! The R*Tree stores boxes as float32 rounded outwards, so it alone returns points just outside a window. The
-//! exact coordinates stand in an ordinary table that each candidate is joined with and checked against.
+//! The R*Tree stores boxes as float32 rounded outwards, so it alone returns points just outside a
+//! window. The exact coordinates are in an ordinary table. Each candidate is joined with it and
+//! checked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,8 @@ const WINDOW: &str = "
       AND point.x BETWEEN ?1 AND ?2 AND point.y BETWEEN ?3 AND ?4";
 const RECORDS: &str = "SELECT id, time, x, y FROM point";
 
-/// Half-width of the first window a nearest query tries, about right in the dense parts of the workload.
+/// Half-width of the first window that a nearest query tries. It is about right in the dense parts
+/// of the workload.
 const FIRST_REACH: f64 = 0.01;
 const LAST_REACH: f64 = 1e3;
 
@@ -90,7 +92,8 @@ impl System for Sqlite {
     }
 }
 
-/// One connection for all threads: they queue for it here rather than in SQLite's sleeping busy handler.
+/// One connection for all threads: they queue for it here rather than in SQLite's sleeping busy
+/// handler.
 struct Database {
     connection: Mutex<Connection>,
     path: PathBuf,
@@ -114,7 +117,8 @@ impl Database {
             Sqlite::Off => "OFF",
         };
         connection.pragma_update(None, "synchronous", synchronous)?;
-        // A negative size counts KiB. The default of 2 MiB would measure the operating system's cache instead.
+        // A negative size counts KiB. The default of 2 MiB would measure the operating system's
+        // cache instead.
         connection.pragma_update(None, "cache_size", -(1_i64 << 20))?;
         connection.execute_batch(SCHEMA)?;
         Ok(Self { connection: Mutex::new(connection), path })
@@ -145,7 +149,8 @@ impl Reader for Database {
         Ok(())
     }
 
-    /// SQLite has no nearest neighbours: windows are widened until the k-th nearest point lies within the reach.
+    /// SQLite has no nearest neighbours: windows are widened until the k-th nearest point lies
+    /// within the reach.
     fn nearest(&self, from: Location, k: usize, visit: &mut Visitor<'_>) -> Result<()> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(WINDOW)?;
@@ -183,7 +188,7 @@ impl Reader for Database {
     }
 
     fn footprint(&self) -> Result<Vec<(String, u64)>> {
-        // The log's content moves into the database, so that the file alone is the whole.
+        // The log's content moves into the database, so that its file is complete.
         let connection = self.connection();
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         let mut tables = Vec::new();

@@ -1,4 +1,4 @@
-//! Values in the unit a reader thinks in.
+//! Values in readable units.
 
 /// The value with three significant digits and a fitting unit.
 pub fn human(value: f64, unit: &str) -> String {

@@ -11,13 +11,14 @@ use terrane_storage::RealStorage;
 use crate::system::{Reader, Role, System, Visitor};
 use crate::workload::{Location, Points, Window};
 
-/// Where a pool can be made if the folder to measure lies on a file system that mixes files, as in containers.
+/// The place for a pool if the folder to measure lies on a file system that cannot keep it, as in
+/// containers.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// The tree of two dimensions with its default settings, but for the form of its leaves.
+/// The tree of two dimensions with its default settings, except the form of its leaves.
 #[derive(Clone, Copy, Debug)]
 pub struct Fbr {
-    /// What says which entries of a leaf are valid.
+    /// How valid entries of a leaf are marked.
     pub leaves: LeafForm,
 }
 
@@ -62,7 +63,7 @@ fn create(dir: &Path, leaves: LeafForm) -> terrane_pmtree::Result<FbrTree<2>> {
 
 struct Tree {
     tree: FbrTree<2>,
-    /// Holds the pool where it is not in the folder that was given.
+    /// Holds the pool if it is not in the given folder.
     _folder: Option<TempDir>,
 }
 

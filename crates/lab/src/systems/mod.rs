@@ -25,7 +25,7 @@ fn peers() -> Vec<Box<dyn System>> {
     Vec::new()
 }
 
-/// The system of that name; the error lists the names there are.
+/// The system of that name. The error lists the existing names.
 pub fn by_name(name: &str) -> Result<Box<dyn System>> {
     let mut systems = all();
     match systems.iter().position(|system| system.name() == name) {

@@ -1,7 +1,7 @@
-//! Terrane under comparison: the only file of the laboratory that knows the store's interface.
+//! Terrane under comparison. Only this file of the laboratory knows the store's interface.
 //!
-//! One planar dataset with int64 keys, points, and a timestamp. Components that are to be live are
-//! written as records come in, part by part, each flushed and none merged.
+//! There is one planar dataset with int64 keys, points, and a timestamp. To get several live
+//! components, records are written part by part, each part is flushed, and none is merged.
 
 use std::borrow::Borrow;
 use std::ops::ControlFlow;
@@ -24,14 +24,14 @@ use crate::system::{Reader, Replay, Role, SPATIAL_INDEX, System, Visitor, Writer
 use crate::workload::{Location, Points, Record, Window};
 
 const DATASET: &str = "points";
-/// Limit of every store but those that queries are measured on.
+/// Limit of every store, except those for queries.
 const MEMORY_LIMIT: usize = 64 << 20;
-/// Room in the page cache for everything, and in memory components for what one flush is to write.
+/// Room in the page cache for everything, and in memory components for the data of one flush.
 const QUERY_MEMORY_PER_POINT: usize = 1 << 10;
 const BATCH_ROWS: usize = 8_192;
 
-/// Log bytes of one insert, as `docs/format.md` lays them out: the group's header, then one entry with
-/// the operations of both indexes, padded to a multiple of 8.
+/// Log bytes of one insert, by the layout of `docs/format.md`: the group's header, then one entry
+/// with the operations of both indexes, padded to a multiple of 8.
 const INSERT_BYTES: u64 = {
     const GROUP_HEADER: u64 = 64;
     const LENGTH: u64 = 4;
@@ -148,7 +148,7 @@ fn schema() -> Result<Schema> {
     )?)
 }
 
-/// Writes records in batches; all are durable on return.
+/// Writes records in batches. All are durable on return.
 fn write(dataset: &Dataset, points: &Points) -> Result<()> {
     let schema = Arc::new(schema()?.to_arrow());
     for start in (0..points.len()).step_by(BATCH_ROWS) {
@@ -216,7 +216,7 @@ impl Writer for Instance {
     }
 }
 
-/// A snapshot, with the store it is of.
+/// A snapshot, with its store.
 struct View<S> {
     snapshot: Snapshot,
     store: S,
@@ -269,7 +269,7 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
     batch.column_by_name(name).with_context(|| format!("the rows have no column {name}"))
 }
 
-/// The dataset's keys are int64, so every key there is is handed on.
+/// The dataset's keys are int64, so every key is passed on.
 #[inline]
 fn hand_on(key: KeyRef<'_>, visit: &mut Visitor<'_>) -> ControlFlow<()> {
     if let KeyRef::Int(id) = key {

@@ -1,14 +1,14 @@
 //! A component file: pages, then the page that describes the component, then the trailer.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use serde::{Deserialize, Serialize};
 use terrane_space::Rect;
-use terrane_storage::{File, LockKind, OpenMode, Storage};
+use terrane_storage::sync::{AtomicBool, Ordering};
+use terrane_storage::{File, OpenMode, Storage};
 
 use super::cache::{PageCache, SlotTable};
-use super::front::{Gone, Holders, nothing};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
 use crate::log::copy_file;
@@ -97,18 +97,6 @@ pub struct ComponentMeta {
     /// Length of the file in bytes; stored in the manifest, 0 in the file itself.
     #[serde(default)]
     pub file_len: u64,
-    /// Whether it has some of what was merged, up to a place in the order of the entries or from
-    /// one on: of an object that is filed under several positions, not all need be here.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_part: bool,
-    /// What another component has taken over; known to the manifest alone, where the statistics
-    /// count the entries without that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<Gone>,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// A stamp as 16 hexadecimal digits.
@@ -127,35 +115,6 @@ mod stamp_digits {
 }
 
 impl ComponentMeta {
-    /// Bytes of the file without the part that is gone.
-    pub fn bytes(&self) -> u64 {
-        self.file_len - self.front().min(self.file_len)
-    }
-
-    /// Where what is left of it begins in the file.
-    fn front(&self) -> u64 {
-        self.gone.map_or(0, |gone| gone.leaf.offset)
-    }
-
-    /// The same component when so much of it is gone.
-    pub fn without(&self, gone: Gone) -> Self {
-        let mut left = self.whole();
-        left.statistics.entries = left.statistics.entries.saturating_sub(gone.entries);
-        left.statistics.antimatter = left.statistics.antimatter.saturating_sub(gone.antimatter);
-        left.gone = Some(gone);
-        left
-    }
-
-    /// The same component as it was written.
-    fn whole(&self) -> Self {
-        let mut whole = self.clone();
-        if let Some(gone) = whole.gone.take() {
-            whole.statistics.entries = whole.statistics.entries.saturating_add(gone.entries);
-            whole.statistics.antimatter = whole.statistics.antimatter.saturating_add(gone.antimatter);
-        }
-        whole
-    }
-
     pub(super) fn seal(&self) -> FileSeal {
         FileSeal { file_id: self.file_id, stamp: self.stamp }
     }
@@ -174,9 +133,8 @@ pub struct ComponentFile {
     storage: Arc<dyn Storage>,
     cache: Arc<PageCache>,
     slots: Arc<SlotTable>,
-    holders: Arc<Holders>,
-    /// The first leaf without the entries that are gone.
-    first_leaf: OnceLock<Page>,
+    /// Whether the file goes when the last reader lets go of it.
+    obsolete: AtomicBool,
 }
 
 impl ComponentFile {
@@ -205,91 +163,18 @@ impl ComponentFile {
         if meta.statistics.sequence == Statistics::LOADED {
             meta.statistics.sequence = expected.statistics.sequence;
         }
-        if meta != expected.whole() {
+        if meta != *expected {
             return Err(Error::damaged(&name, 0, "the file is not the component that the manifest describes"));
         }
-        check_not_given_up(&*file, &name, expected)?;
-        Ok(Self::with(expected.clone(), file, storage.clone(), cache.clone(), Arc::default()))
-    }
-
-    fn with(
-        meta: ComponentMeta,
-        file: Arc<dyn File>,
-        storage: Arc<dyn Storage>,
-        cache: Arc<PageCache>,
-        holders: Arc<Holders>,
-    ) -> Arc<Self> {
-        holders.add(meta.front());
         let slots = Arc::new(SlotTable::new(meta.pages));
-        Arc::new(Self { meta, file, storage, cache, slots, holders, first_leaf: OnceLock::new() })
-    }
-
-    /// The same file when so much of it is gone: that is given up when all that were opened before
-    /// have let go of it.
-    pub fn without(&self, gone: Gone) -> Arc<Self> {
-        let (file, storage, cache) = (self.file.clone(), self.storage.clone(), self.cache.clone());
-        Self::with(self.meta.without(gone), file, storage, cache, self.holders.clone())
-    }
-
-    /// Gives up what is gone of the file, where a crash, or somebody who had it open, came before
-    /// that. For who opens a store for writing.
-    pub fn give_up_front(&self) {
-        if self.meta.front() > 0 {
-            self.holders.give_up_front(&*self.storage, &self.name(), self.meta.front());
-        }
-    }
-
-    /// Gives up what is gone of the file and was kept, as others read it when all here had let go
-    /// of it; whether there was such a thing, and the others have gone.
-    pub fn give_up_kept(&self) -> bool {
-        self.holders.give_up_kept(&*self.storage, &self.name())
-    }
-
-    /// Keeps other processes from giving up parts of the file for as long as it is open; false if
-    /// one is at it.
-    ///
-    /// If files cannot be locked, their space is never released.
-    pub fn hold(&self) -> bool {
-        self.file.try_lock(LockKind::Shared).unwrap_or(true)
-    }
-
-    /// Whether a page is gone.
-    pub(super) fn is_gone(&self, pointer: PagePointer) -> bool {
-        self.meta.gone.is_some_and(|gone| gone.has(pointer))
-    }
-
-    /// Checks that something is left of the first leaf, which has `count` entries in the file.
-    pub(super) fn check_gone(&self, gone: &Gone, count: usize) -> Result<()> {
-        if (gone.in_leaf as usize) < count {
-            return Ok(());
-        }
-        Err(self.damaged(gone.leaf, format!("{} entries of a leaf of {count} are said to be gone", gone.in_leaf)))
-    }
-
-    /// Number of the pages that are not gone.
-    pub(super) fn pages_left(&self) -> u64 {
-        u64::from(self.meta.pages.saturating_sub(self.meta.gone.map_or(0, |gone| gone.leaf.number)))
-    }
-
-    /// About which part is gone, from 0 to less than 1, as if all pages had as many entries.
-    pub(super) fn part_gone(&self) -> f64 {
-        1.0 - self.pages_left().max(1) as f64 / f64::from(self.meta.pages.max(1))
-    }
-
-    /// Whether bounds are those that the description says, or may be where some of what lay in them
-    /// is gone.
-    pub(super) fn are_bounds(&self, bounds: &Rect) -> bool {
-        let described = self.meta.statistics.rect();
-        match self.meta.gone {
-            None => *bounds == described,
-            Some(_) => described.contains_rect(bounds),
-        }
-    }
-
-    /// Takes the first leaf without the entries that are gone, which the tree of the component
-    /// makes when it is opened.
-    pub(super) fn set_first_leaf(&self, page: Page) {
-        self.first_leaf.get_or_init(|| page);
+        Ok(Arc::new(Self {
+            meta,
+            file,
+            storage: storage.clone(),
+            cache: cache.clone(),
+            slots,
+            obsolete: AtomicBool::new(false),
+        }))
     }
 
     /// The description of the component.
@@ -344,16 +229,6 @@ impl ComponentFile {
         if pointer.number >= self.meta.pages {
             return Err(damaged(format!("page number {} of {}", pointer.number, self.meta.pages)));
         }
-        if let Some(gone) = &self.meta.gone {
-            if gone.has(pointer) {
-                return Ok(nothing(&self.meta.kind));
-            }
-            if let Some(leaf) = self.first_leaf.get()
-                && pointer == gone.leaf
-            {
-                return Ok(leaf.clone());
-            }
-        }
         let page = read_page(&*self.file, pointer, self.meta.seal(), self.meta.file_len)
             .map_err(|error| relabel(error, &self.name()))?;
         self.cache.count_read(pointer.length as usize);
@@ -374,38 +249,18 @@ impl ComponentFile {
 
     /// Removes the file when its last reader drops it.
     pub fn set_obsolete(&self) {
-        self.holders.set_obsolete();
+        self.obsolete.store(true, Ordering::Release);
     }
 }
 
 impl Drop for ComponentFile {
     fn drop(&mut self) {
         self.cache.remove(&self.slots);
-        self.holders.remove(&self.storage, &self.name(), self.meta.front());
+        if self.obsolete.load(Ordering::Acquire) {
+            // A file that stays behind is a stray, which the next open removes.
+            let _ = self.storage.remove(&self.name());
+        }
     }
-}
-
-/// Checks that the remaining part of a component was not reclaimed. By a manifest newer than the
-/// one that describes it, more may be gone. Reclaimed bytes are zeros from the file's beginning on,
-/// and no page begins with zeros.
-fn check_not_given_up(file: &dyn File, name: &str, expected: &ComponentMeta) -> Result<()> {
-    if expected.pages == 0 {
-        return Ok(());
-    }
-    let front = expected.front();
-    let mut header = [0; HEADER_LEN];
-    let damaged = |reason| Error::damaged(name, front, reason);
-    file.read_exact_at(&mut header, front).map_err(|error| match error.is_unexpected_end() {
-        true => damaged("the manifest says that more of the file is gone than it has"),
-        false => error.into(),
-    })?;
-    if header == [0; HEADER_LEN] {
-        return Err(damaged(
-            "there are zeros where the first page should be: the manifest is older than a merge that has given up this \
-             part of the file, or the file is damaged",
-        ));
-    }
-    Ok(())
 }
 
 fn relabel(error: Error, name: &str) -> Error {

@@ -18,7 +18,6 @@ mod cache;
 mod column;
 mod component;
 pub mod curve;
-mod front;
 mod keys;
 mod page;
 pub mod rtree;
@@ -29,7 +28,6 @@ mod writer;
 
 pub use cache::{CacheCounters, PageCache};
 pub use component::{ComponentFile, ComponentMeta, Statistics, component_name};
-pub use front::Gone;
 pub use keys::Key;
 pub use page::{Page, PageKind, PagePointer, PageRef};
 pub use slot::ReadGuard;

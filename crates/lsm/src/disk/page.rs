@@ -147,17 +147,6 @@ impl Page {
             .map(|verified| verified.map(|()| Self(words)))
     }
 
-    /// A page that is in no file. It is not verified, and its checksum is 0.
-    pub fn assemble(kind: PageKind, level: u8, flags: u16, count: usize, payload: &[u8]) -> Self {
-        let length = (HEADER_LEN + payload.len()).next_multiple_of(ALIGNMENT);
-        let header = PageHeader::new(kind, level, flags, count, payload);
-        let mut bytes = bytemuck::bytes_of(&header).to_vec();
-        bytes.extend_from_slice(payload);
-        bytes.resize(length, 0);
-        let words = bytes.chunks_exact(ALIGNMENT).map(bytemuck::pod_read_unaligned::<u64>);
-        Self(ThinArc::from_header_and_iter(Head { kind, referenced: AtomicBool::new(true) }, words))
-    }
-
     /// The first 16 bytes.
     #[inline]
     fn header(&self) -> &PageHeader {

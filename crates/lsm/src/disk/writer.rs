@@ -23,7 +23,6 @@ pub struct ComponentWriter {
     written: u64,
     pages: u32,
     page_len_max: u32,
-    is_part: bool,
     finished: bool,
 }
 
@@ -39,14 +38,8 @@ impl ComponentWriter {
             written: 0,
             pages: 0,
             page_len_max: 0,
-            is_part: false,
             finished: false,
         })
-    }
-
-    /// Says that the component is to have a part of what there is ([`ComponentMeta::is_part`]).
-    pub fn set_part(&mut self) {
-        self.is_part = true;
     }
 
     /// Bytes written so far.
@@ -102,7 +95,6 @@ impl ComponentWriter {
         meta.pages = self.pages;
         meta.page_len_max = self.page_len_max;
         meta.file_len = 0;
-        meta.is_part = self.is_part;
         let description = serde_json::to_vec(&meta)
             .map_err(|error| Error::Invalid(format!("a component's description cannot be written: {error}")))?;
         let pointer = self.page(PageKind::Meta, 0, 0, 1, &description)?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::order::{Head, Order};
 use super::{
-    CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged, Passed, downcast,
-    downcast_memory, merged_sequence,
+    CANCELLATION_STEP, Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, downcast, downcast_memory,
+    merged_sequence,
 };
 use crate::Result;
 use crate::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, KIND};
@@ -106,14 +106,13 @@ impl Index for BTreeIndex {
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        plan: &MergePlan,
+        is_oldest: bool,
         cancellation: &Cancellation,
-    ) -> Result<Option<Merged>> {
+    ) -> Result<Option<ComponentMeta>> {
         let mut cursors = Vec::with_capacity(parts.len());
         for part in parts {
             cursors.push(Keyed::new(BTreeCursor::seek(downcast::<BTreeComponent>(part)?, &[])?));
         }
-        let mut passed = vec![Passed::default(); parts.len()];
         let mut order = Order::new(&cursors);
         let mut builder = self.builder(writer, false);
         let mut last_key: Option<Vec<u8>> = None;
@@ -126,10 +125,6 @@ impl Index for BTreeIndex {
                     return Ok(None);
                 }
             }
-            // Older versions of a key are handled along with it.
-            if plan.is_reached(builder.written()) && last_key.as_ref() != Some(&cursors[first].key) {
-                break;
-            }
             // All entries before those of the other cursors are taken at once, as there are usually
             // several.
             let second = order.second(&cursors).map(|second| (cursors[second].key.as_slice(), second));
@@ -140,14 +135,13 @@ impl Index for BTreeIndex {
                     break;
                 }
                 count += 1;
-                passed[first].count(entry.antimatter);
                 if last_key.as_deref() == Some(key) {
                     continue;
                 }
                 let last = last_key.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(key);
-                if !(entry.antimatter && plan.is_oldest) {
+                if !(entry.antimatter && is_oldest) {
                     builder.push(key, entry.antimatter, entry.begin.unwrap_or(0), entry.value)?;
                 }
             }
@@ -155,9 +149,7 @@ impl Index for BTreeIndex {
             cursors[first].advance_by(count)?;
             order.moved(&cursors);
         }
-        let ends = parts.iter().zip(&passed).zip(&cursors);
-        let gone = ends.map(|((part, passed), keyed)| passed.gone(part, keyed.cursor.place())).collect();
-        Ok(Some(Merged { meta: builder.finish(merged_sequence(parts))?, gone }))
+        builder.finish(merged_sequence(parts)).map(Some)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use terrane_space::{CoordinateSystem, Rect};
 
 use super::{
-    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged, SpatialBuilder, SpatialIndex,
-    decode_rect, downcast, downcast_memory, spatial,
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, SpatialBuilder, SpatialIndex, decode_rect, downcast,
+    downcast_memory, merged_sequence, spatial,
 };
 use crate::curve::{Curve, CurveOptions, Positions};
 use crate::disk::curve::{CurveBuilder, CurveComponent, CurveCursor};
@@ -89,14 +89,14 @@ impl Index for CurveIndex {
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        plan: &MergePlan,
+        is_oldest: bool,
         cancellation: &Cancellation,
-    ) -> Result<Option<Merged>> {
+    ) -> Result<Option<ComponentMeta>> {
         let mut cursors = Vec::with_capacity(parts.len());
         for part in parts {
             cursors.push(CurveCursor::first(downcast::<CurveComponent>(part)?, ())?);
         }
-        spatial::merge(parts, cursors, self.builder(writer, false), plan, cancellation)
+        spatial::merge(cursors, self.builder(writer, false), merged_sequence(parts), is_oldest, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {

@@ -20,7 +20,7 @@ pub use rtree::{RTreeIndex, decode_rect, encode_rect};
 pub use spatial::{SpatialBuilder, SpatialIndex};
 
 use crate::Result;
-use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, Gone, PagePointer};
+use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
 use crate::memory::ErasedMemory;
 use crate::operation::Operation;
 use terrane_storage::sync::{AtomicBool, Ordering};
@@ -82,65 +82,6 @@ pub struct ComponentCheck {
     pub antimatter: u64,
 }
 
-/// The output of a merge.
-#[derive(Clone, Copy, Debug)]
-pub struct MergePlan {
-    /// Whether nothing older exists, so that anti-matter is dropped.
-    pub is_oldest: bool,
-    /// The merge ends at the next place in the order of the entries after this many bytes; `None`
-    /// for all of them.
-    pub bytes_max: Option<u64>,
-}
-
-impl MergePlan {
-    /// Of all entries.
-    pub fn whole(is_oldest: bool) -> Self {
-        Self { is_oldest, bytes_max: None }
-    }
-
-    fn is_reached(&self, written: u64) -> bool {
-        self.bytes_max.is_some_and(|most| written >= most)
-    }
-}
-
-/// The result of a merge.
-#[derive(Debug)]
-pub struct Merged {
-    /// The new component.
-    pub meta: ComponentMeta,
-    /// For each merged component, the part of it that is in the new one; `None` for all of it.
-    pub gone: Vec<Option<Gone>>,
-}
-
-/// The progress of a merge in one component.
-#[derive(Clone, Copy, Debug, Default)]
-struct Passed {
-    entries: u64,
-    antimatter: u64,
-}
-
-impl Passed {
-    fn count(&mut self, antimatter: bool) {
-        if antimatter { self.antimatter += 1 } else { self.entries += 1 }
-    }
-
-    /// The part of a component that is gone once this was passed and its cursor is at `place`.
-    fn gone(self, part: &Arc<dyn DiskPart>, place: Option<(PagePointer, usize)>) -> Option<Gone> {
-        let (leaf, in_leaf) = place?;
-        let before = part.file().meta().gone;
-        // The first leaf may have lost some before, and where it lies it has them still.
-        let lost = before.filter(|gone| gone.leaf == leaf).map_or(0, |gone| gone.in_leaf);
-        let (entries, antimatter) = before.map_or((0, 0), |gone| (gone.entries, gone.antimatter));
-        Some(Gone {
-            leaf,
-            in_leaf: lost + in_leaf as u32,
-            // What the manifest says of them may be any number.
-            entries: entries.saturating_add(self.entries),
-            antimatter: antimatter.saturating_add(self.antimatter),
-        })
-    }
-}
-
 /// A kind of index with its options.
 pub trait Index: Send + Sync + Debug {
     /// Name of the kind.
@@ -151,15 +92,15 @@ pub trait Index: Send + Sync + Debug {
     fn apply(&self, memory: &dyn ErasedMemory, operation: &Operation<'_>, sequence: u64) -> Result<()>;
     /// Writes a sealed memory component.
     fn flush(&self, memory: &dyn ErasedMemory, writer: ComponentWriter, plan: &FlushPlan) -> Result<ComponentMeta>;
-    /// Merges neighbouring components, newest first, into one, or the front parts of them; `None`
-    /// when cancelled.
+    /// Merges neighbouring components, newest first, into one; `None` when cancelled. With
+    /// `is_oldest`, nothing older exists and anti-matter is dropped.
     fn merge(
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        plan: &MergePlan,
+        is_oldest: bool,
         cancellation: &Cancellation,
-    ) -> Result<Option<Merged>>;
+    ) -> Result<Option<ComponentMeta>>;
     /// Opens a component of this index.
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>>;
     /// Reads every page of a component and verifies every invariant.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use terrane_space::{CoordinateSystem, Rect, hilbert};
 
 use super::{
-    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, MergePlan, Merged, SpatialBuilder, SpatialIndex,
-    downcast, downcast_memory, spatial,
+    Cancellation, ComponentCheck, DiskPart, FlushPlan, Index, SpatialBuilder, SpatialIndex, downcast, downcast_memory,
+    merged_sequence, spatial,
 };
 use crate::curve::Positions;
 use crate::disk::rtree::{KIND, RTreeBuilder, RTreeComponent, RTreeCursor};
@@ -91,14 +91,14 @@ impl Index for RTreeIndex {
         &self,
         parts: &[Arc<dyn DiskPart>],
         writer: ComponentWriter,
-        plan: &MergePlan,
+        is_oldest: bool,
         cancellation: &Cancellation,
-    ) -> Result<Option<Merged>> {
+    ) -> Result<Option<ComponentMeta>> {
         let mut cursors = Vec::with_capacity(parts.len());
         for part in parts {
             cursors.push(RTreeCursor::first(downcast::<RTreeComponent>(part)?, self.system)?);
         }
-        spatial::merge(parts, cursors, self.builder(writer, false), plan, cancellation)
+        spatial::merge(cursors, self.builder(writer, false), merged_sequence(parts), is_oldest, cancellation)
     }
 
     fn open(&self, file: Arc<ComponentFile>) -> Result<Arc<dyn DiskPart>> {

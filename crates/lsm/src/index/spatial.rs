@@ -7,12 +7,11 @@
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use terrane_space::Rect;
 
 use super::order::{Head, Order};
-use super::{CANCELLATION_STEP, Cancellation, DiskPart, FlushPlan, Index, MergePlan, Merged, Passed, merged_sequence};
+use super::{CANCELLATION_STEP, Cancellation, FlushPlan, Index};
 use crate::Result;
 use crate::curve::Positions;
 use crate::disk::curve::CurveBuilder;
@@ -60,14 +59,6 @@ impl SpatialBuilder {
         }
     }
 
-    /// Bytes written to the file so far.
-    pub fn written(&self) -> u64 {
-        match self {
-            Self::RTree(builder) => builder.written(),
-            Self::Curve(builder) => builder.written(),
-        }
-    }
-
     /// Completes the file. `sequence` is the range of the sequence numbers of the changes inside.
     ///
     /// # Errors
@@ -108,16 +99,15 @@ pub(super) fn flush(
     builder.finish(plan.sequence)
 }
 
-/// Writes the entries of components that a merge keeps. The components are newest first, each with
-/// a cursor at its first entry. `None` if it was cancelled.
+/// Writes the entries of components that a merge keeps. The components are newest first, with
+/// changes numbered in `sequence`. `None` if it was cancelled.
 pub(super) fn merge<T: SpatialTree>(
-    parts: &[Arc<dyn DiskPart>],
     mut cursors: Vec<TreeCursor<T>>,
     mut builder: SpatialBuilder,
-    plan: &MergePlan,
+    sequence: (u64, u64),
+    is_oldest: bool,
     cancellation: &Cancellation,
-) -> Result<Option<Merged>> {
-    let mut passed = vec![Passed::default(); parts.len()];
+) -> Result<Option<ComponentMeta>> {
     let mut group = Group::default();
     let mut steps = 0u64;
     // Of equal places, the entries of newer components come first. `hidden` then tells whether one
@@ -132,14 +122,11 @@ pub(super) fn merge<T: SpatialTree>(
         }
         let cursor = &mut cursors[first];
         if let Some(entry) = cursor.entry() {
-            if group.enter(cursor.position(), &entry.key) && plan.is_reached(builder.written()) {
-                break;
-            }
-            passed[first].count(entry.antimatter);
+            group.enter(cursor.position(), &entry.key);
             let keep = if entry.antimatter {
                 let new = group.is_new_antimatter(entry.rect);
                 group.hide_below(first);
-                new && !plan.is_oldest
+                new && !is_oldest
             } else {
                 let live = cursor.life().is_none_or(|(_, end)| end == u64::MAX);
                 live && !group.is_hidden(first)
@@ -154,9 +141,7 @@ pub(super) fn merge<T: SpatialTree>(
         cursors[first].advance()?;
         order.moved(&cursors);
     }
-    let ends = parts.iter().zip(&passed).zip(&cursors);
-    let gone = ends.map(|((part, passed), cursor)| passed.gone(part, cursor.place())).collect();
-    Ok(Some(Merged { meta: builder.finish(merged_sequence(parts))?, gone }))
+    builder.finish(sequence).map(Some)
 }
 
 /// The entries of one position and one key.
@@ -172,10 +157,9 @@ struct Group {
 }
 
 impl Group {
-    /// Notes the place of the next entry; returns whether it differs from the last one's.
-    fn enter(&mut self, position: u64, key: &[u8]) -> bool {
-        let is_new = !self.started || self.position != position || self.key != key;
-        if is_new {
+    /// Notes the place of the next entry.
+    fn enter(&mut self, position: u64, key: &[u8]) {
+        if !self.started || self.position != position || self.key != key {
             self.started = true;
             self.position = position;
             self.key.clear();
@@ -183,7 +167,6 @@ impl Group {
             self.antimatter.clear();
             self.hidden_below = None;
         }
-        is_new
     }
 
     fn is_new_antimatter(&mut self, rect: Rect) -> bool {

@@ -57,32 +57,6 @@ impl Log {
         from: LogPosition,
         on_entry: &mut OnEntry<'_>,
     ) -> Result<(Self, RecoveryReport)> {
-        Self::open_sized(storage, options, store_id, from, on_entry, options.first_segment_size)
-    }
-
-    /// Like [`Log::open`], for a full disk: takes the smallest possible file, and releases the
-    /// space of spare files.
-    ///
-    /// # Errors
-    /// As for [`Log::open`].
-    pub fn open_on_full_disk(
-        storage: Arc<dyn Storage>,
-        options: LogOptions,
-        store_id: [u8; 16],
-        from: LogPosition,
-        on_entry: &mut OnEntry<'_>,
-    ) -> Result<(Self, RecoveryReport)> {
-        Self::open_sized(storage, options, store_id, from, on_entry, options.smallest_size(0))
-    }
-
-    fn open_sized(
-        storage: Arc<dyn Storage>,
-        options: LogOptions,
-        store_id: [u8; 16],
-        from: LogPosition,
-        on_entry: &mut OnEntry<'_>,
-        first_size: u64,
-    ) -> Result<(Self, RecoveryReport)> {
         options.check()?;
         let directory = Directory::open(storage.as_ref(), store_id, from)?;
         let seal = GroupSeal::new(store_id);
@@ -112,12 +86,9 @@ impl Log {
         for spare in directory.spares {
             maintenance.retire(spare)?;
         }
-        if first_size < options.first_segment_size {
-            maintenance.give_up_spares()?;
-        }
-        let file = match maintenance.prepare(first_size) {
-            // Steps that make room on a full disk begin here, too.
-            Err(Error::Full { .. }) if first_size > options.smallest_size(0) => {
+        let file = match maintenance.prepare(options.first_segment_size) {
+            // Deletes that make room on a full disk begin here, too.
+            Err(Error::Full { .. }) if options.smallest_size(0) < options.first_segment_size => {
                 maintenance.prepare(options.smallest_size(0))?
             }
             file => file?,
@@ -274,8 +245,8 @@ impl Log {
     ///
     /// # Errors
     /// Failures of the storage.
-    pub fn give_up_spares(&self) -> Result<bool> {
-        self.maintenance.lock().give_up_spares()
+    pub fn remove_spares(&self) -> Result<bool> {
+        self.maintenance.lock().remove_spares()
     }
 
     /// Makes everything durable and marks the log as cleanly closed. Later appends are refused.
@@ -289,7 +260,7 @@ impl Log {
         let needed = size_for(length);
         let (size, size_min) = (self.options.segment_size.max(needed), self.options.first_segment_size.max(needed));
         let mut file = maintenance.prepare_if(size, may_grow);
-        if matches!(file, Err(Error::Full { .. })) && maintenance.give_up_spares()? {
+        if matches!(file, Err(Error::Full { .. })) && maintenance.remove_spares()? {
             file = maintenance.prepare_if(size, may_grow);
         }
         // A disk that is nearly full has space for a smaller one.
@@ -329,7 +300,7 @@ impl Maintenance {
         self.prepare(size)
     }
 
-    fn give_up_spares(&mut self) -> Result<bool> {
+    fn remove_spares(&mut self) -> Result<bool> {
         let any = !self.pool.is_empty();
         while let Some(spare) = self.pool.pop() {
             self.storage.remove(&spare.name())?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::install::{discard, discard_uninstalled};
 use super::{IndexVersion, Partitions, Version, Workshop};
 use crate::disk::ComponentMeta;
-use crate::index::{Cancellation, DiskPart, MergePlan};
+use crate::index::{Cancellation, DiskPart};
 use crate::policy::MergePolicy;
 use crate::{Error, Result};
 use terrane_storage::sync::MutexGuard;
@@ -63,7 +63,7 @@ impl Partitions {
         else {
             return Ok(None);
         };
-        self.merge_range(&merging, workshop, (partition, version), place, (range, None), cancellation)
+        self.merge_range(&merging, workshop, (partition, version), place, range, cancellation)
     }
 
     /// Merges in all partitions, one after the other, until there are few components; returns the
@@ -123,7 +123,6 @@ impl Partitions {
             };
             let range = newer + step.start..newer + step.end;
             let version = (partition, version);
-            let range = (range, None);
             let Some(merged) = self.merge_range(&merging, workshop, version, place, range, cancellation)? else {
                 return Ok(None);
             };
@@ -136,16 +135,15 @@ impl Partitions {
         }
     }
 
-    /// Merges neighbouring components in the version of a partition, or the front parts of them,
-    /// about `bytes` in size. Flushes may have made a newer version meanwhile. `None` if it was
-    /// cancelled.
+    /// Merges neighbouring components in the version of a partition. Flushes may have made a newer
+    /// version meanwhile. `None` if it was cancelled.
     fn merge_range(
         &self,
         _merging: &MutexGuard<'_, ()>,
         workshop: &Workshop,
         (partition, version): (usize, Arc<Version>),
         place: usize,
-        (range, bytes_max): (Range<usize>, Option<u64>),
+        range: Range<usize>,
         cancellation: &Cancellation,
     ) -> Result<Option<MergeOutcome>> {
         let _running = workshop.merges.begin();
@@ -154,97 +152,46 @@ impl Partitions {
         // It would keep memory components that are flushed meanwhile.
         drop(version);
         let chosen = &parts[range.clone()];
-        let mut writer = workshop.writer()?;
-        let is_all = is_oldest && range.start == 0 && bytes_max.is_none();
-        if !is_all && (bytes_max.is_some() || chosen.iter().any(|part| is_part(part.file().meta()))) {
-            writer.set_part();
-        }
-        let plan = MergePlan { is_oldest, bytes_max };
-        let Some(merged) = numbered.index.merge(chosen, writer, &plan, cancellation)? else {
+        let writer = workshop.writer()?;
+        let Some(meta) = numbered.index.merge(chosen, writer, is_oldest, cancellation)? else {
             return Ok(None);
         };
-        let bytes_before: u64 = chosen.iter().map(|part| part.file().meta().bytes()).sum();
-        let meta = &merged.meta;
-        let left = chosen.iter().zip(&merged.gone).map(|(part, gone)| {
-            let left = gone.map(|gone| part.file().without(gone));
-            left.map(|file| numbered.index.open(file)).transpose()
-        });
-        let left = left.collect::<Result<Vec<_>>>().inspect_err(|_| discard(workshop, [meta]))?;
-        let bytes_left: u64 = left.iter().flatten().map(|part| part.file().meta().bytes()).sum();
         let empty = meta.statistics.entries + meta.statistics.antimatter == 0;
         if empty {
-            discard(workshop, [meta]);
+            discard(workshop, [&meta]);
         }
-        let components_left = usize::from(!empty) + left.iter().flatten().count();
-        let new = (!empty).then_some(meta);
-        if !self.exchange_components(workshop, (partition, place), chosen, new, &left)? {
+        if !self.exchange_components(workshop, partition, place, chosen, (!empty).then_some(&meta))? {
             // The index was dropped, and the merged component with it.
             return Ok(None);
         }
+        let bytes_read = chosen.iter().map(|part| part.file().meta().file_len).sum();
         Ok(Some(MergeOutcome {
             components: chosen.len(),
-            components_left,
-            bytes_read: bytes_before - bytes_left.min(bytes_before),
+            components_left: usize::from(!empty),
+            bytes_read,
             bytes_written: meta.file_len,
         }))
     }
 
-    /// Merges the front parts of all components of an index of a partition into a new one, of about
-    /// `bytes`, and reclaims the merged parts. For use without the space for a whole merge. `None`
-    /// if there was nothing to do, something older may exist in no component, or it was cancelled.
-    ///
-    /// The next call continues with the same components, until they are used up. Their rests have
-    /// other keys, or places in the order of the entries, than the new one. The new one counts as
-    /// the newest of them. A rest may have anti-matter of an object that moved into the part of the
-    /// new component, and it hides entries of older components. The new one has no anti-matter, as
-    /// nothing is older.
-    ///
-    /// A crash before the manifest step leaves a file that no manifest names. A crash after it
-    /// leaves the new component and the rests of the others. Opening the store reclaims their
-    /// merged parts, if that was not done before.
-    pub fn merge_front(
-        &self,
-        workshop: &Workshop,
-        (partition, place): (usize, usize),
-        bytes_max: u64,
-        cancellation: &Cancellation,
-    ) -> Result<Option<MergeOutcome>> {
-        let merging = self.merging[partition].lock();
-        let version = self.version(partition);
-        let parts = version.components(place);
-        // Partly merged components are continued. Components that came since, and their merges, are
-        // newer.
-        let first = parts.iter().position(|part| part.file().meta().gone.is_some());
-        let range = first.unwrap_or(0)..parts.len();
-        if range.is_empty() || !version.is_oldest(place, range.end) {
-            return Ok(None);
-        }
-        self.merge_range(&merging, workshop, (partition, version), place, (range, Some(bytes_max)), cancellation)
-    }
-
-    /// Replaces several components by one or none, in front of their rests. The last readers of the
-    /// files remove them, or reclaim their merged parts (I6). Flushes may add newer components
-    /// meanwhile, so the old ones are found by their ids. The new file is removed if the step
-    /// fails, or if the index or its dataset was dropped (returns false).
+    /// Replaces several components by one or none. The last readers of the files remove them (I6).
+    /// Flushes may add newer components meanwhile, so the old ones are found by their ids. The new
+    /// file is removed if the step fails, or if the index or its dataset was dropped (returns false).
     fn exchange_components(
         &self,
         workshop: &Workshop,
-        (partition, place): (usize, usize),
+        partition: usize,
+        place: usize,
         old: &[Arc<dyn DiskPart>],
         meta: Option<&ComponentMeta>,
-        left: &[Option<Arc<dyn DiskPart>>],
     ) -> Result<bool> {
         let opened = meta.map(|meta| self.version(partition).open_part(workshop, place, meta)).transpose();
         let part = opened.inspect_err(|_| discard(workshop, meta))?;
-        let new: Vec<_> = part.iter().chain(left.iter().flatten()).cloned().collect();
-        let metas: Vec<ComponentMeta> = new.iter().map(|part| part.file().meta().clone()).collect();
         let ids: Vec<u64> = old.iter().map(|part| part.file().meta().file_id).collect();
         let installed = workshop.step(|manifest| {
             let Some(index) = self.listed_mut(self.state_mut(manifest, partition)?, place) else { return Ok(false) };
             let stored = index.components.iter().map(|meta| meta.file_id);
             let range = place_of(stored, &ids)?;
-            index.components.splice(range, metas);
-            manifest.given_up += u64::from(left.iter().any(Option::is_some));
+            index.components.splice(range, meta.cloned());
             Ok(true)
         });
         let installed = if matches!(installed, Err(Error::Dropped)) { Ok(false) } else { installed };
@@ -262,13 +209,11 @@ impl Partitions {
         next.change(partition, |version| {
             let components = &mut version.indexes[place].components;
             let range = place_of(components.iter().map(|part| part.file().meta().file_id), &ids)?;
-            components.splice(range, new);
+            components.splice(range, part);
             Ok::<_, Error>(())
         })?;
         self.versions.store(Arc::new(next));
-        // The rest of a file still belongs to the store.
-        let used_up = old.iter().zip(left).filter(|(_, left)| left.is_none());
-        used_up.for_each(|(part, _)| part.file().set_obsolete());
+        old.iter().for_each(|part| part.file().set_obsolete());
         Ok(true)
     }
 }
@@ -317,12 +262,7 @@ fn longest_pages(parts: &[Arc<dyn DiskPart>]) -> impl DoubleEndedIterator<Item =
 
 /// Bytes of each component.
 fn sizes(parts: &[Arc<dyn DiskPart>]) -> Vec<u64> {
-    parts.iter().map(|part| part.file().meta().bytes()).collect()
-}
-
-/// Whether a component may have some of the entries of an object and not all.
-fn is_part(meta: &ComponentMeta) -> bool {
-    meta.is_part || meta.gone.is_some()
+    parts.iter().map(|part| part.file().meta().file_len).collect()
 }
 
 #[cfg(test)]

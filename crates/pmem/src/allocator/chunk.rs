@@ -1,10 +1,11 @@
-//! How a chunk is divided: one word with the length of its blocks, the bitmap, then whole lines of blocks.
+//! How a chunk is divided: one word with the length of its blocks, then the bitmap, then whole
+//! lines of blocks.
 
 use std::ops::Range;
 
 use crate::{LINE_LENGTH, WORD_LENGTH};
 
-/// Bytes of a chunk that at most go into the length and into roundings of the bitmap.
+/// The most bytes of a chunk that go into the length and into rounding the bitmap.
 const OVERHEAD: u64 = 2 * WORD_LENGTH + LINE_LENGTH;
 
 const WORD_BITS: u64 = u64::BITS as u64;
@@ -22,7 +23,7 @@ pub(super) struct Chunk {
 /// The longest block of a chunk.
 pub(super) fn block_length_max(chunk_length: u64) -> u64 {
     let room = chunk_length - OVERHEAD;
-    // One bit of the bitmap belongs to it too.
+    // The block also takes one bit of the bitmap.
     (room - 1) / LINE_LENGTH * LINE_LENGTH
 }
 
@@ -43,12 +44,12 @@ impl Chunk {
         self.first + number * self.block_length
     }
 
-    /// Where its blocks lie.
+    /// The range of its blocks.
     pub(super) fn blocks(&self) -> Range<u64> {
         self.first..self.start_of(self.blocks)
     }
 
-    /// The number of the block in which an offset lies.
+    /// The number of the block that contains an offset.
     pub(super) fn number_at(&self, offset: u64) -> Option<u64> {
         let number = offset.checked_sub(self.first)? / self.block_length;
         (number < self.blocks).then_some(number)

@@ -1,4 +1,4 @@
-//! Intents: what is about to be linked or unlinked, durably.
+//! Intents: durable notes of the blocks that are about to be linked or unlinked.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ pub const INTENT_BLOCKS: usize = 8;
 /// Bytes of the link and the block.
 pub(super) const ENTRY_LENGTH: u64 = 2 * WORD_LENGTH;
 
-/// In the place of the link: the block is free whatever links hold.
+/// In place of the link: the block is free, whatever any link holds.
 const UNLINKED: u64 = 0;
 
-/// Retired intents that a new one ends at most.
+/// The most retired intents that a new one ends.
 const EXPIRED_AT_ONCE: usize = 4;
 
 const ANNOUNCE: Site = Site::new("allocator.announce");
@@ -29,32 +29,36 @@ const CLEAR: Site = Site::new("allocator.clear");
 
 /// Blocks that change hands together.
 ///
-/// A block is acquired for a word, its *link*, and released from one. When the intent ends (by
-/// [`Intent::finish`], [`Intent::retire`] or by being dropped) or after a crash, each block that it names is acquired if
-/// its link holds its offset, and free otherwise; a link in a block that is free counts as holding nothing. The low
-/// six bits of a link are the structure's own, and [`crate::pmwcas::FLAGS`] are no part of it either. So whatever way an operation ends, no block is lost.
+/// A block is acquired for a word, its *link*, and released from one. An intent ends by
+/// [`Intent::finish`], by [`Intent::retire`], by being dropped, or by a crash. Then each block that
+/// it names is acquired if its link holds its offset, and free otherwise. A link in a free block
+/// counts as holding nothing. The low six bits of a link are the structure's own, and
+/// [`crate::pmwcas::FLAGS`] are not part of it either. So no block is lost, however an operation
+/// ends.
 ///
-/// Links are words that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why, and what to do there).
+/// A link must be a word that no multi-word compare-and-swap changes ([`crate::pmwcas`] says why,
+/// and what to do there).
 ///
-/// What the structure has to do:
-/// 1. [`Intent::acquire`] blocks, and announce with [`Intent::release`] what is going to be unlinked;
-/// 2. fill the blocks, flush them, and fence: that makes the acquisition durable too;
+/// The structure has to:
+/// 1. acquire blocks ([`Intent::acquire`]), and announce the blocks to be unlinked
+///    ([`Intent::release`]);
+/// 2. fill the blocks, flush them, and fence, which makes the acquisition durable too;
 /// 3. store the links, and persist them;
-/// 4. end the intent before another thread can change a link that it names, or unlink one of its blocks. If
-///    readers can be in a block that is not linked any more, it is retired, else finished.
+/// 4. end the intent before another thread can change a link that it names, or unlink one of its
+///    blocks. If readers can be in an unlinked block, it retires the intent, else it finishes it.
 #[derive(Debug)]
 #[must_use]
 pub struct Intent<'a, B: Backend> {
     pool: &'a Pool<B>,
-    /// Taken with the first block that is named.
+    /// Taken when the first block is named.
     slot: Option<u64>,
     named: usize,
 }
 
-/// What an entry of an intent says.
+/// An entry of an intent.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where it is.
+    /// Its offset.
     place: u64,
     link: u64,
     chunk: Chunk,
@@ -70,17 +74,19 @@ impl<'a, B: Backend> Intent<'a, B> {
         Self { pool, slot: Some(slot), named: 0 }
     }
 
-    /// Acquires a block of at least `length` bytes, which will be linked by the word at `link`; its offset, which is
-    /// a multiple of 64. The block holds anything. It is acquired durably after this thread's next fence.
+    /// Acquires a block of at least `length` bytes, which the word at `link` will link. Gives its
+    /// offset, a multiple of 64. The contents of the block are arbitrary. It is acquired durably
+    /// after this thread's next fence.
     ///
-    /// What is free is given out by its length. A chunk of which all blocks have become free serves another length when the pool is
-    /// opened the next time; until then the pool may grow, or the disk be full, although there is one.
+    /// A chunk gives blocks of one length. If all its blocks become free, it serves another length
+    /// only after the pool is opened again. Until then the pool may grow, or report a full disk,
+    /// although an empty chunk exists.
     ///
-    /// Nor does it look for blocks that were released last: who is told of a full disk finds them after [`Pool::reclaim`], without a
-    /// guard of its own.
+    /// Blocks that were released last are not searched for either. After an error about a full
+    /// disk, [`Pool::reclaim`] finds them, if the caller has no guard.
     ///
-    /// After the first persist a crash frees the block, whether its bit is set or not; so it stays until the link
-    /// is stored.
+    /// After the first persist a crash frees the block, whether its bit is set or not, until the
+    /// link is stored.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
@@ -92,8 +98,9 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.pool.acquire_block(block_length, |block| self.announce(place, block, link))
     }
 
-    /// Announces that a block is going to be unlinked from the word at `link`, which holds its offset now. The block has this link
-    /// alone, and no other intent or descriptor names it; where this one does already, it is an error.
+    /// Announces that a block will be unlinked from the word at `link`, which holds its offset now.
+    /// It must be the block's only link, and no other intent or descriptor may name the block. It
+    /// is an error if this intent names it already.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
@@ -108,7 +115,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         Ok(())
     }
 
-    /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot fail for lack of it.
+    /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot
+    /// fail for lack of it.
     pub fn reserve(&mut self) -> Result<()> {
         self.next_place().map(drop)
     }
@@ -116,16 +124,16 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// Ends the intent: frees what is not linked.
     pub fn finish(self) {}
 
-    /// Ends the intent for what is linked, and frees what is not when every guard is gone that lives now: others
-    /// may change the links from now on. Frees nothing now; later intents of any thread do, or [`Pool::close`], or the
-    /// recovery after a crash.
+    /// Ends the intent for linked blocks, and frees the others when every guard that lives now is
+    /// gone. From now on other threads may change the links. Frees nothing now: later intents of
+    /// any thread do so, or [`Pool::close`], or recovery after a crash.
     ///
     /// # Panics
     /// If the guard is not of this pool.
     pub fn retire(mut self, guard: &Guard<'_>) {
         assert!(guard.is_of(&self.pool.epochs), "an intent is retired under a guard of its own pool");
         let Some(slot) = self.slot.take() else { return };
-        // As in `drop`, a slot is kept back where somebody has damaged the pool.
+        // As in `drop`, the slot is kept if somebody has damaged the pool.
         match self.pool.detach(slot) {
             Ok(true) => self.pool.retire_unit(Retired::Slot(slot), guard),
             Ok(false) => self.pool.return_slot(slot),
@@ -137,7 +145,7 @@ impl<'a, B: Backend> Intent<'a, B> {
         assert!(self.named < INTENT_BLOCKS, "an intent names up to {INTENT_BLOCKS} blocks");
     }
 
-    /// Where the next entry belongs.
+    /// The offset of the next entry.
     fn next_place(&mut self) -> Result<u64> {
         let slot = match self.slot {
             Some(slot) => slot,
@@ -146,8 +154,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         Ok(slot + self.named as u64 * ENTRY_LENGTH)
     }
 
-    /// Says durably how it is found out whom a block belongs to. In a line stores keep their order: the entry
-    /// counts when its second word is there.
+    /// Records the block and its link durably. Stores to one line keep their order, so the entry
+    /// counts once its second word is there.
     fn announce(&mut self, place: u64, block: u64, link: u64) {
         let backend = self.pool.backend();
         backend.store(place, link);
@@ -160,8 +168,8 @@ impl<'a, B: Backend> Intent<'a, B> {
 impl<B: Backend> Drop for Intent<'_, B> {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
-        // What was announced was checked, so this fails only if somebody has damaged the pool meanwhile. Then the
-        // slot is kept back: the next opening finds the damage.
+        // The entries were checked when they were announced, so this fails only if somebody has
+        // damaged the pool meanwhile. Then the slot is kept, and the next opening finds the damage.
         if self.pool.settle(places(slot).take(self.named), &[], 0).is_ok() {
             self.pool.return_slot(slot);
         }
@@ -169,7 +177,8 @@ impl<B: Backend> Drop for Intent<'_, B> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Acquires a block that is announced by then, durably after this thread's next fence.
+    /// Acquires a block durably, as of this thread's next fence. `announce` names it before its bit
+    /// is set.
     pub(crate) fn acquire_block(&self, block_length: u64, announce: impl FnOnce(u64)) -> Result<u64> {
         let block = self.claim(block_length)?;
         let (chunk, number) = self.locate(block)?;
@@ -181,19 +190,19 @@ impl<B: Backend> Pool<B> {
         Ok(block)
     }
 
-    /// Whether what a crash has left of descriptors and intents makes sense; of a pool that was closed, whether nothing is left.
+    /// Checks that the intents and descriptors make sense which a crash has left; that none is
+    /// left, if the pool was closed.
     pub(crate) fn check_intents(&self, was_closed: bool) -> Result<()> {
         let left = |offset: u64, what: &str| {
-            let reason = format!("{what} is in use there, and the pool was closed");
+            let reason = format!("{what} is in use there, although the pool was closed");
             Error::Damaged { pool: self.name().to_owned(), offset, reason }
         };
         let own = self.own_blocks()?;
-        // Else it would be found to be free only when the pool has been changed.
+        // Otherwise recovery would find it to be free only after it has changed the pool.
         let check_not_own = |block: u64| match own.contains(&block) {
             false => Ok(()),
             true => {
-                let reason =
-                    "a block of the pool's own is said to be free when what a crash has left is settled".to_owned();
+                let reason = "an intent or a descriptor would free a page of the pool itself".to_owned();
                 Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason })
             }
         };
@@ -215,16 +224,17 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Settles what a crash has left of descriptors, and then of intents, whose links may lie in blocks that
-    /// a descriptor frees.
+    /// Settles the descriptors that a crash has left, and then the intents, whose links may lie in
+    /// blocks that a descriptor frees.
     pub(crate) fn recover_intents(&self) -> Result<()> {
-        self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.forget_uses_to_come(descriptor))?;
-        self.settle_what_is_left()?;
-        self.take_over_pages()
+        self.all_units(&DESCRIPTORS)?.try_for_each(|descriptor| self.clear_later_entries(descriptor))?;
+        self.settle_everything()?;
+        self.adopt_pages()
     }
 
-    /// As when the pool is opened, with nobody at it: also what was begun, and forgotten by the program.
-    pub(crate) fn settle_what_is_left(&self) -> Result<()> {
+    /// Settles all intents and descriptors, as when the pool is opened: nobody uses it. This
+    /// includes those that were begun and forgotten by the program.
+    pub(crate) fn settle_everything(&self) -> Result<()> {
         let mut descriptors = Vec::new();
         for descriptor in self.all_units(&DESCRIPTORS)? {
             if !self.is_free(descriptor)? {
@@ -236,10 +246,11 @@ impl<B: Backend> Pool<B> {
         self.settle(self.all_units(&SLOTS)?.flat_map(places), &[], 0)
     }
 
-    /// Settles intents and descriptors that no reader keeps any more, up to so many; how many there were.
+    /// Settles up to `count` intents and descriptors that no reader keeps any more, and gives their
+    /// number.
     ///
-    /// One thread is at it at a time: what came first is settled first (E2), and a block is given out after everything is forgotten
-    /// that may name a word in it (M9).
+    /// One thread does so at a time. So they are settled in the order in which they came (E2). A
+    /// block is given out after everything that may name a word in it is forgotten (M9).
     pub(crate) fn settle_expired(&self, count: usize) -> Result<usize> {
         let _settling = self.allocator().settling.lock();
         self.settle_retired(&self.epochs.take(count))
@@ -262,23 +273,23 @@ impl<B: Backend> Pool<B> {
         Ok(retired.len())
     }
 
-    /// As whoever begins an operation does it: nothing where another thread is at it.
+    /// Settles a few at the beginning of an operation. Does nothing if another thread is settling.
     pub(crate) fn settle_some_expired(&self) {
         let Some(_settling) = self.allocator().settling.try_lock() else { return };
-        // It fails as an end of an intent does, and with the same effect.
+        // A failure has the same causes and effects as at the end of an intent.
         let _ = self.settle_retired(&self.epochs.take(EXPIRED_AT_ONCE));
     }
 
-    /// Refuses to name a block that is among those which are named already.
+    /// Returns an error if a block is among those that are named already.
     pub(crate) fn check_unnamed(&self, block: u64, mut named: impl Iterator<Item = u64>) -> Result<()> {
         if named.any(|named| named == block) {
-            let reason = "a block is named twice, by a word of the pool or by the program".to_owned();
+            let reason = "a block is named twice, in the pool or by the program".to_owned();
             return Err(Error::Damaged { pool: self.name().to_owned(), offset: block, reason });
         }
         Ok(())
     }
 
-    /// What intents say in these places.
+    /// The entries of intents at these offsets.
     fn entries(&self, places: impl Iterator<Item = u64>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         for place in places {
@@ -294,12 +305,13 @@ impl<B: Backend> Pool<B> {
         Ok(entries)
     }
 
-    /// Frees the blocks named in these places that are not linked, and those that descriptors free, and clears the
-    /// places and the descriptors. Others get the blocks when so many have left the queue of what is retired; with 0, at once.
+    /// Frees blocks: those that are named at these offsets and not linked, and those that the
+    /// descriptors free. Then clears the entries and the descriptors. Others get the blocks when
+    /// `wait_for` parts have left the queue of retired parts; with 0, at once.
     ///
-    /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash after any step
-    /// leaves entries that come to the same answer: a link that was dead stays dead, since the block that it lies
-    /// in has its bit clear before any entry is.
+    /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash
+    /// after any step leaves entries with the same outcome. A dead link stays dead, since the bit
+    /// of the block that it lies in is cleared before any entry is.
     fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
         let backend = self.backend();
         let entries = self.entries(places)?;
@@ -310,10 +322,11 @@ impl<B: Backend> Pool<B> {
                 dead.push(self.locate(block)?);
             }
         }
-        // While a bit is clear and its block still named, nobody may look for clear bits.
+        // While a bit is clear and its block still named, nobody may scan for clear bits.
         let mut free = (!dead.is_empty()).then(|| self.allocator().free.lock());
         let mut bits = BTreeSet::new();
-        // A block that is free already is listed, or found where nobody has looked; another mention of it must not list it again.
+        // A block that is free already is listed, or will be found by a scan. Another mention of it
+        // must not list it again.
         dead.retain(|(chunk, number)| {
             let (word, bit) = Chunk::bit(*number);
             bits.insert(line(chunk.bitmap_word(word)));
@@ -336,11 +349,13 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Lets a slot name only what is not linked, whatever links hold from now on; whether there is any.
+    /// Reduces a slot to its unlinked blocks, independently of the links' later values. Gives
+    /// whether there are any.
     ///
-    /// A crash after any step leaves entries that come to the same answer, since this thread alone changes the
-    /// links until it returns. After that a link may be changed, or lie in a block that is somebody else's and holds
-    /// anything; so it is not asked any more, durably.
+    /// A crash after any step leaves entries with the same outcome, since only this thread changes
+    /// the links until it returns. After that a link may be changed, or lie in somebody else's
+    /// block and hold anything. So recovery must not read it any more, and that is made durable
+    /// here.
     fn detach(&self, slot: u64) -> Result<bool> {
         let backend = self.backend();
         let entries = self.entries(places(slot))?;
@@ -359,7 +374,7 @@ impl<B: Backend> Pool<B> {
         Ok(!dead.is_empty())
     }
 
-    /// Changes entries, which are durable after the next fence: a flush a line.
+    /// Changes entries with one flush per line. They are durable after the next fence.
     fn change_entries(&self, entries: &[Entry], site: Site, change: impl Fn(&Entry)) {
         for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
             of_line.iter().for_each(&change);
@@ -367,7 +382,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Those that are linked, and those that are not, where these blocks are free in any case.
+    /// Splits the entries into linked and unlinked ones, where `dead_blocks` are known to be free.
     fn split(&self, entries: &[Entry], mut dead_blocks: BTreeSet<u64>) -> Result<(Vec<Entry>, Vec<Entry>)> {
         let (mut linked, mut dead) = (entries.to_vec(), Vec::new());
         loop {
@@ -380,12 +395,12 @@ impl<B: Backend> Pool<B> {
             if dead.len() == before {
                 return Ok((linked, dead));
             }
-            // They may hold the links of others.
+            // These may hold the links of others.
             dead_blocks.extend(dead[before..].iter().map(Entry::block));
         }
     }
 
-    /// Whether the link holds the block, and does not itself lie in a free one.
+    /// Whether the link holds the block, and does not itself lie in a free block.
     fn is_linked(&self, entry: &Entry, dead_blocks: &BTreeSet<u64>) -> Result<bool> {
         if entry.link == UNLINKED {
             return Ok(false);
@@ -409,7 +424,7 @@ impl Entry {
     }
 }
 
-/// Start of the line of an offset.
+/// Start of the line that contains an offset.
 fn line(offset: u64) -> u64 {
     offset - offset % LINE_LENGTH
 }

@@ -1,24 +1,25 @@
-//! Blocks of chunks, which no crash loses and none hands out twice.
+//! Allocation of blocks in chunks. No crash loses a block, and none is handed out twice.
 //!
-//! A chunk holds blocks of one length: its first word is that length, then comes a bitmap of the blocks that
-//! are acquired. Before a block changes hands, an *intent* says durably which word of the pool links to it, or
-//! will: after a crash the block is acquired if and only if that word holds its offset. So what was acquired and
-//! not yet linked, and what was unlinked and not yet freed, is found among the intents alone.
+//! A chunk holds blocks of one length. Its first word is that length, then comes a bitmap of
+//! acquired blocks. Before a block changes hands, an *intent* durably names the word of the pool
+//! that links to it, or will. After a crash, the block is acquired if and only if that word holds
+//! its offset. So the intents alone lead to blocks that were acquired and not linked yet, or
+//! unlinked and not freed yet.
+//!
+//! Opening reads no chunk. Bitmaps are scanned when a block is asked for, one word at a time. Freed
+//! blocks are kept in memory, by length. A chunk that becomes empty is found by the next session.
 //!
 //! Invariants:
-//! - A1: a block that a structure links to has its bit set, durably before the link is.
-//! - A2: a block whose bit is set is linked to, or named by an intent.
-//! - A3: a block that an intent names is handed out to nobody else: its bit is cleared durably, then the
-//!   intent, and only then can it be acquired again.
-//! - A4: a chunk changes its block length only while its bitmap is empty, and has an empty bitmap of the new length
-//!   durably before that.
-//! - A5: what a retired intent names is freed when no reader is left that can have come to it while it was linked; until
-//!   then its entries say that it is free, whatever links hold. Where there are descriptors, it is given out only when those are
-//!   forgotten that may have words in it (M9 of [`crate::pmwcas`]).
-//!
-//! Nothing is read of the chunks when a pool is opened. What is free is looked up in a bitmap when a block is asked
-//! for, one word at a time, and freed blocks are kept in memory, by their lengths: a chunk that becomes empty is found to be
-//! so by the next session.
+//! - A1: the bit of a linked block is set, durably before the link.
+//! - A2: a block whose bit is set is linked, or named by an intent.
+//! - A3: a block that an intent names is handed out to nobody else. Its bit is cleared durably,
+//!   then the intent, and only then can it be acquired again.
+//! - A4: a chunk changes its block length only while its bitmap is empty. Before that, the bitmap
+//!   of the new length is durably empty.
+//! - A5: a block of a retired intent is freed when no reader is left that can have reached it while
+//!   it was linked. Until then the intent's entries say that it is free, whatever the links hold.
+//!   If there are descriptors, it is given out only after the descriptors that may have words in it
+//!   are forgotten (M9 of [`crate::pmwcas`]).
 
 mod chunk;
 mod free;
@@ -37,25 +38,27 @@ use chunk::Chunk;
 use free::Free;
 pub use intent::{INTENT_BLOCKS, Intent};
 
-/// Retired intents that are ended together where there is time.
+/// The most retired intents that are ended together where time matters little.
 const RECLAIMED_AT_ONCE: usize = 64;
 
 const FORMAT_BITMAP: Site = Site::new("allocator.format.bitmap");
 const FORMAT: Site = Site::new("allocator.format");
 
-/// What of the allocator is in memory.
+/// The part of the allocator that is in memory.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     free: Mutex<Free>,
     /// Slots that no intent holds.
     slots: Mutex<Vec<u64>>,
-    /// Descriptors that nobody has.
+    /// Descriptors that no operation holds.
     descriptors: Mutex<Vec<u64>>,
-    /// Pages of descriptors that threads may meet: all of them after recovery. They stay.
+    /// Pages of descriptors that threads may meet, which are all of them after recovery. Pages
+    /// stay.
     descriptor_pages: RwLock<BTreeSet<u64>>,
-    /// Held while slots or descriptors are added. Who holds it may wait for the next one, and for what is free.
+    /// Held while slots or descriptors are added. Its holder may wait for `settling` and for
+    /// `free`.
     page_growth: Mutex<()>,
-    /// Held while what has expired is settled. Who holds it may wait for what is free, and for nothing else.
+    /// Held while expired parts are settled. Its holder may wait for `free`, and for nothing else.
     settling: Mutex<()>,
 }
 
@@ -73,29 +76,31 @@ impl Allocator {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Begins to acquire and release blocks. Nobody has to wait for that; a few intents are ended that were
-    /// retired and whose readers have left.
+    /// Begins to acquire and release blocks. It never waits. It also ends a few retired intents
+    /// whose readers have left.
     pub fn intent(&self) -> Intent<'_, B> {
         self.settle_some_expired();
         Intent::new(self)
     }
 
-    /// Keeps blocks that are released and retired from now on from being reused while the guard lives. For readers,
-    /// and for writers that retire; a thread may have several at a time. It costs no access to the pool.
+    /// Prevents the reuse of blocks that are retired while the guard lives. It is for readers, and
+    /// for writers that retire blocks. A thread may have several at a time. It does not access the
+    /// pool.
     ///
-    /// A guard is meant for one operation: what waits for it takes 128 bytes of the pool an intent, which are kept for later ones
-    /// and read by each opening.
+    /// Use a guard for one operation only. Each intent that waits for it takes 128 bytes of the
+    /// pool; these are kept for later intents, and each opening reads them.
     pub fn pin(&self) -> Guard<'_> {
         self.epochs.enter()
     }
 
-    /// Ends every intent that has been retired, by whichever thread, and that no guard keeps; how many these were, with what else
-    /// has waited for guards. It waits for a thread that ends some at the same time.
+    /// Ends every retired intent, of any thread, that no guard keeps. Gives how many these were,
+    /// including descriptors. It waits for a thread that ends some at the same time.
     ///
-    /// For those who want to see now what becomes free: a thread looks for guards only after a few retirements, or where slots
-    /// run short. Where more than a few threads have guards, some of it may be left to later calls.
+    /// Use it to free blocks at once: otherwise a thread looks for guards only after a few
+    /// retirements, or where slots run short. If more than a few threads have guards, some intents
+    /// may be left to later calls.
     pub fn reclaim(&self) -> Result<usize> {
-        self.pin().hurry();
+        self.pin().expedite();
         self.settle_all_expired()
     }
 
@@ -114,9 +119,10 @@ impl<B: Backend> Pool<B> {
         chunk::block_length_max(self.chunk_length())
     }
 
-    /// Calls `visit` with offset and length of each acquired block, in ascending order, but not of those that the
-    /// pool has acquired for itself. For checks: it reads every chunk's bitmap, and tells also of blocks that are on
-    /// their way: of retired ones, and if other threads acquire and release meanwhile.
+    /// Calls `visit` with offset and length of each acquired block, in ascending order. Blocks that
+    /// the pool has acquired for itself are left out. It is for checks, as it reads every chunk's
+    /// bitmap. It includes retired blocks, and may include blocks that other threads acquire or
+    /// release meanwhile.
     pub fn visit_blocks(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
         let own = self.own_blocks()?;
         for index in 0..self.chunks() {
@@ -143,7 +149,7 @@ impl<B: Backend> Pool<B> {
         METADATA_LENGTH + index * self.chunk_length()
     }
 
-    /// A chunk as it says it is; `None` if it has no blocks yet.
+    /// A chunk as its head describes it; `None` if it has no blocks yet.
     fn chunk(&self, index: u64) -> Result<Option<Chunk>> {
         let start = self.chunk_start(index);
         let block_length = self.backend().load(start);
@@ -153,21 +159,21 @@ impl<B: Backend> Pool<B> {
         Chunk::new(index, start, block_length, self.chunk_length()).map(Some).ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: start,
-            reason: format!("a chunk is said to have blocks of {block_length} bytes"),
+            reason: format!("a chunk's head states an impossible block length of {block_length} bytes"),
         })
     }
 
-    /// The chunk and place of the block that begins at an offset.
+    /// The chunk and number of the block that begins at an offset.
     fn locate(&self, block: u64) -> Result<(Chunk, u64)> {
         let found = self.containing(block)?.filter(|(chunk, number)| chunk.start_of(*number) == block);
         found.ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: block,
-            reason: "a block is said to begin there, by a word of the pool or by the program, and none does".to_owned(),
+            reason: "the pool or the program refers to a block there, and none begins there".to_owned(),
         })
     }
 
-    /// Checks that a block begins at an offset which the pool says to be one, and gives its length.
+    /// Checks that a block begins at an offset that was read from the pool, and gives its length.
     pub fn check_block(&self, block: u64) -> Result<u64> {
         Ok(self.locate(block)?.0.block_length)
     }
@@ -179,7 +185,7 @@ impl<B: Backend> Pool<B> {
         Ok(self.backend().load(chunk.bitmap_word(word)) & bit != 0)
     }
 
-    /// The chunk and place of the block in which an offset lies, if it lies in one.
+    /// The chunk and number of the block that contains an offset, if there is one.
     fn containing(&self, offset: u64) -> Result<Option<(Chunk, u64)>> {
         let Some(index) = offset.checked_sub(METADATA_LENGTH).map(|place| place / self.chunk_length()) else {
             return Ok(None);
@@ -191,14 +197,14 @@ impl<B: Backend> Pool<B> {
         Ok(chunk.and_then(|chunk| Some((chunk, chunk.number_at(offset)?))))
     }
 
-    /// A free block of this length, which nobody else gets.
+    /// Takes a free block of this length for the caller alone.
     fn claim(&self, block_length: u64) -> Result<u64> {
         let mut free = self.allocator().free.lock();
         loop {
             if let Some(block) = free.take(self.backend(), block_length) {
                 return Ok(block);
             }
-            if !free.look_at_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
+            if !free.scan_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
                 let index = match free.take_empty() {
                     Some(index) => index,
                     None => {
@@ -213,8 +219,8 @@ impl<B: Backend> Pool<B> {
 
     /// Divides an empty chunk into blocks of a length.
     ///
-    /// After the first persist the chunk is as it was, with an empty bitmap either way (A4); after the second
-    /// it has its blocks. A crash in between leaves it empty.
+    /// After the first persist the chunk has its old length, and an empty bitmap of either length
+    /// (A4). After the second it has its new blocks. A crash in between leaves it empty.
     fn format(&self, index: u64, block_length: u64) -> Result<Chunk> {
         let start = self.chunk_start(index);
         let chunk =
@@ -239,12 +245,12 @@ impl<B: Backend> Pool<B> {
         Error::BlockLength { pool: self.name().to_owned(), wanted: block_length, longest: self.block_length_max() }
     }
 
-    /// Refuses a number of bytes that no block of this pool can hold, with [`Error::BlockLength`].
+    /// Returns [`Error::BlockLength`] if no block of this pool can hold this number of bytes.
     pub fn check_block_length(&self, length: u64) -> Result<()> {
         self.block_length(length).map(drop)
     }
 
-    /// The length of the blocks that hold so many bytes.
+    /// The length of the blocks that hold this number of bytes.
     pub(crate) fn block_length(&self, length: u64) -> Result<u64> {
         match length.checked_next_multiple_of(LINE_LENGTH) {
             Some(block_length) if (LINE_LENGTH..=self.block_length_max()).contains(&block_length) => Ok(block_length),

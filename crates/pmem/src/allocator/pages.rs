@@ -1,13 +1,18 @@
-//! Slots of intents and descriptors of multi-word compare-and-swaps: as many as were ever needed at a time.
+//! Slots of intents, and descriptors of multi-word compare-and-swaps. There are as many as were
+//! ever needed at a time.
 //!
-//! They come by pages, which are blocks of the pool; the first slots are a page of the metadata. Each page begins with the
-//! offset of the page that was added before it, and a word of the metadata leads to the newest. A page is acquired
-//! as any block is, by an intent in the first slot of the metadata, which is kept for that; so no crash loses one.
-//! Pages stay, and an opening reads them all: 128 bytes for each intent, 192 for each operation, that was alive or waited for
-//! readers at the same time as the others. So one reader that has lived very long beside a busy writer makes later openings longer.
+//! They come in pages, which are blocks of the pool; the first slots are a page of the metadata.
+//! Each page begins with the offset of the page that was added before it, and a word of the
+//! metadata leads to the newest. The first slot of the metadata is reserved for the intents that
+//! acquire pages. So no crash loses a page.
 //!
-//! - S1: a page that the chain leads to is acquired, and was empty when it was linked, durably before that.
-//! - S2: a slot or descriptor is free, or of one operation, or waits for readers; so its owner alone changes what it names.
+//! Pages stay, and an opening reads them all. They take 128 bytes for each intent and 192 for each
+//! operation that was alive, or waited for readers, at the same time as others. So a reader that
+//! lives very long beside a busy writer makes later openings longer.
+//!
+//! - S1: a page in the chain is acquired, and was durably empty before it was linked.
+//! - S2: a slot or descriptor is free, belongs to one operation, or waits for readers. So only its
+//!   owner changes what it names.
 
 use std::collections::BTreeSet;
 
@@ -25,10 +30,10 @@ pub(super) const SLOT_LENGTH: u64 = ENTRY_LENGTH * INTENT_BLOCKS as u64;
 /// Slots of the metadata, which fill a page.
 const FIRST_SLOTS: u64 = 32;
 
-/// The slot by which pages of slots are acquired.
+/// The slot that acquires pages of slots.
 const GROWTH_SLOT: u64 = INTENTS;
 
-/// What pages are divided into.
+/// A kind of unit that pages are divided into.
 #[derive(Debug)]
 pub(crate) struct Units {
     /// Byte offset of the word that leads to the newest page.
@@ -39,7 +44,7 @@ pub(crate) struct Units {
 pub(super) const SLOTS: Units = Units { root: SLOT_PAGES, length: SLOT_LENGTH };
 pub(super) const DESCRIPTORS: Units = Units { root: DESCRIPTOR_PAGES, length: DESCRIPTOR_LENGTH };
 
-/// Bytes of a page, which fits into a block of the shortest chunk.
+/// Bytes of a page. It fits into a block of the shortest chunk.
 const PAGE_LENGTH: u64 = 3904;
 
 const _: () =
@@ -49,12 +54,12 @@ const _: () = assert!(SLOT_LENGTH * FIRST_SLOTS == 4096 && LINE_LENGTH.is_multip
 const PAGE: Site = Site::new("allocator.page");
 const PAGE_LINK: Site = Site::new("allocator.page.link");
 
-/// The slots that can be taken when a pool is new.
+/// The slots that are free in a new pool.
 pub(super) fn first_slots() -> Vec<u64> {
     (1..FIRST_SLOTS).rev().map(|slot| INTENTS + slot * SLOT_LENGTH).collect()
 }
 
-/// Where the entries of a slot are.
+/// Offsets of the entries of a slot.
 pub(super) fn places(slot: u64) -> impl Iterator<Item = u64> {
     (slot..slot + SLOT_LENGTH).step_by(ENTRY_LENGTH as usize)
 }
@@ -66,28 +71,29 @@ impl Units {
 }
 
 impl<B: Backend> Pool<B> {
-    /// A slot that nobody has.
+    /// A slot that no intent holds.
     pub(super) fn take_slot(&self) -> Result<u64> {
         self.take_unit(&SLOTS, &self.allocator().slots)
     }
 
-    /// A descriptor that nobody has.
+    /// A descriptor that no operation holds.
     pub(crate) fn take_descriptor(&self) -> Result<u64> {
         self.take_unit(&DESCRIPTORS, &self.allocator().descriptors)
     }
 
-    /// How many of those that there are nobody has.
+    /// Number of free descriptors.
     #[cfg(feature = "explorer")]
     pub(crate) fn free_descriptors(&self) -> usize {
         self.allocator().descriptors.lock().len()
     }
 
-    /// Lets a slot or a descriptor be free when no reader is left.
+    /// Frees a slot or a descriptor when no reader is left.
     ///
-    /// Each thread keeps a few in a batch of its own. With some threads these are all that there are, and where the disk is full nobody
-    /// gets one any more to fill a batch with. So where few are free, nobody waits for that: a call lets expire what
-    /// all threads have retired so far, and the next one has to wait until a batch of them has been retired. So these
-    /// are as seldom as batches are.
+    /// Each thread keeps a few in a batch of its own. With several threads, the batches may hold
+    /// all that exist. If the disk is full then, nobody gets another one to fill a batch. So where
+    /// few are free, a call expires everything that all threads have retired so far. The next such
+    /// call comes only after a batch of them has been retired, so these calls are as rare as
+    /// batches.
     pub(crate) fn retire_unit(&self, retired: Retired, guard: &Guard<'_>) {
         let since = guard.retire(retired);
         let free = match retired {
@@ -95,14 +101,15 @@ impl<B: Backend> Pool<B> {
             Retired::Descriptor(_) => &self.allocator().descriptors,
         };
         if since >= BATCH as u64 && free.lock().len() < BATCH {
-            guard.hurry();
+            guard.expedite();
         }
     }
 
-    /// One of those that are free. Where there is none, what no reader keeps becomes free, and only if that is nothing a page is
-    /// added.
+    /// A free slot or descriptor. If there is none, expired ones are settled first. A page is added
+    /// only if that frees nothing.
     ///
-    /// Where that fails, as the disk is full, later calls find some when the guards have gone that live now.
+    /// If adding fails because the disk is full, later calls may succeed once the present guards
+    /// are gone.
     fn take_unit(&self, units: &Units, free: &Mutex<Vec<u64>>) -> Result<u64> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
@@ -112,11 +119,11 @@ impl<B: Backend> Pool<B> {
         if let Some(unit) = free.lock().pop() {
             return Ok(unit);
         }
-        if let Some(unit) = self.settle_for(free) {
+        if let Some(unit) = self.settle_until_free(free) {
             return Ok(unit);
         }
-        self.pin().hurry();
-        if let Some(unit) = self.settle_for(free) {
+        self.pin().expedite();
+        if let Some(unit) = self.settle_until_free(free) {
             return Ok(unit);
         }
         let page = self.add_page(units)?;
@@ -128,10 +135,10 @@ impl<B: Backend> Pool<B> {
         taken.ok_or_else(|| self.page_damaged(page, "a page has no room"))
     }
 
-    /// One of those that have been free meanwhile or become so, as nothing keeps them.
-    fn settle_for(&self, free: &Mutex<Vec<u64>>) -> Option<u64> {
+    /// A unit that became free meanwhile, or that settling expired parts frees.
+    fn settle_until_free(&self, free: &Mutex<Vec<u64>>) -> Option<u64> {
         loop {
-            // It fails as an end of an intent does, and with the same effect.
+            // A failure has the same causes and effects as at the end of an intent.
             let settled = self.settle_expired(RECLAIMED_AT_ONCE).unwrap_or(0);
             let unit = free.lock().pop();
             if unit.is_some() || settled == 0 {
@@ -140,10 +147,11 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Whether a descriptor begins at an offset, which may be any.
+    /// Whether a descriptor begins at an offset, which may be any number.
     ///
-    /// Who meets one that is in use finds its page among those that are known; all pages are read only during recovery, while
-    /// another thread adds one, since nobody waits for that, and where no descriptor is.
+    /// The page of a descriptor in use is among the known ones. All pages are read only in three
+    /// cases: during recovery, while another thread adds a page (nobody waits for that), and where
+    /// no descriptor begins.
     pub(crate) fn is_descriptor(&self, offset: u64) -> Result<bool> {
         let known = self.allocator().descriptor_pages.try_read();
         let page = known.and_then(|pages| pages.range(..=offset).next_back().copied());
@@ -163,10 +171,10 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Adds a page. Who calls it holds the lock of their growth.
+    /// Adds a page. The caller holds the lock `page_growth`.
     ///
-    /// After the first persist the page is acquired and empty, after the second it is linked; a crash before that
-    /// frees it.
+    /// After the first persist the page is acquired and empty, after the second it is linked. A
+    /// crash before that frees it.
     fn add_page(&self, units: &Units) -> Result<u64> {
         let backend = self.backend();
         let mut intent = Intent::in_slot(self, GROWTH_SLOT);
@@ -184,18 +192,18 @@ impl<B: Backend> Pool<B> {
         Ok(page)
     }
 
-    /// The pages that were added, the newest first.
+    /// The added pages, newest first.
     fn pages(&self, units: &Units) -> Result<Vec<u64>> {
         let mut pages = Vec::new();
         let mut page = self.backend().load(units.root);
         while page != 0 {
             if self.check_block(page)? < PAGE_LENGTH || !self.is_acquired(page)? {
                 return Err(
-                    self.page_damaged(page, "a page of the pool's own is said to be in a block that is free or short")
+                    self.page_damaged(page, "a page of the pool itself lies in a block that is free or too short")
                 );
             }
             if pages.len() as u64 > self.length() / PAGE_LENGTH {
-                return Err(self.page_damaged(page, "the pool's own pages lead in a circle"));
+                return Err(self.page_damaged(page, "the pages of the pool itself form a cycle"));
             }
             pages.push(page);
             page = self.backend().load(page);
@@ -208,7 +216,7 @@ impl<B: Backend> Pool<B> {
         Ok([self.pages(&SLOTS)?, self.pages(&DESCRIPTORS)?].into_iter().flatten().collect())
     }
 
-    /// All of a kind, free or not.
+    /// All units of a kind, free or not.
     pub(super) fn all_units(&self, units: &'static Units) -> Result<impl Iterator<Item = u64> + use<B>> {
         let first = if units.root == SLOT_PAGES { first_slots() } else { Vec::new() };
         let growth = (units.root == SLOT_PAGES).then_some(GROWTH_SLOT);
@@ -216,15 +224,15 @@ impl<B: Backend> Pool<B> {
         Ok(growth.into_iter().chain(first).chain(pages.into_iter().flat_map(|page| units.of_page(page))))
     }
 
-    /// Notes pages before what is in them can be taken.
+    /// Makes pages known before their units can be taken.
     fn note_pages(&self, units: &Units, pages: &[u64]) {
         if units.root == DESCRIPTORS.root {
             self.allocator().descriptor_pages.write().extend(pages);
         }
     }
 
-    /// Lets what is in added pages be taken, after recovery.
-    pub(super) fn take_over_pages(&self) -> Result<()> {
+    /// After recovery, makes the units of added pages available.
+    pub(super) fn adopt_pages(&self) -> Result<()> {
         for (units, free) in [(&SLOTS, &self.allocator().slots), (&DESCRIPTORS, &self.allocator().descriptors)] {
             let pages = self.pages(units)?;
             self.note_pages(units, &pages);

@@ -1,5 +1,5 @@
-//! What two threads could meet between claiming a block and setting its bit, by where the looking for free blocks has come
-//! to, and what later sessions find of the pool's own pages.
+//! Races between claiming a block and setting its bit, at several states of the scan for free
+//! blocks; and what later sessions find of the pool's own pages.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ fn release(pool: &Pool<Traced>, block: u64) {
     intent.finish();
 }
 
-/// A pool of which nothing has been looked at, and its blocks by chunk, which are all acquired; the last chunk has more.
+/// A reopened pool, not scanned yet, and its blocks by chunk. All are acquired. The last chunk has
+/// more blocks.
 fn reopened(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     let storage = MemoryStorage::new();
     let pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
@@ -44,18 +45,20 @@ fn reopened(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     (Pool::open(&storage, "pool", &options()).unwrap(), blocks)
 }
 
-/// Such a pool after the first word of the first bitmap has been looked at, and nothing else.
-fn looked_at_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
+/// Such a pool after the first word of the first bitmap was scanned, and nothing else.
+fn scanned_once(chunks: usize) -> (Pool<Traced>, Vec<Vec<u64>>) {
     let (pool, blocks) = reopened(chunks);
     release(&pool, blocks[0][0]);
     assert_eq!(pool.claim(64).unwrap(), blocks[0][0]);
     (pool, blocks)
 }
 
-/// Releases blocks, and claims them and more: none twice, and of the acquired ones none but them.
+/// Releases blocks, then claims them and more. No block is claimed twice, and of the acquired ones
+/// only the released.
 ///
-/// A block that is freed where nobody has looked is found there; were it listed too, a thread could find it while another
-/// one has claimed it and not set its bit yet. Here no claim is followed by that.
+/// A block that is freed in an unscanned word is found by the scan. If it were also listed, a
+/// thread could find it while another one has claimed it and not set its bit yet. Here the bit is
+/// never set after a claim.
 fn claim_each_once(pool: &Pool<Traced>, acquired: &[Vec<u64>], released: &[u64]) {
     released.iter().for_each(|&block| release(pool, block));
     let mut claimed = BTreeSet::new();
@@ -68,39 +71,39 @@ fn claim_each_once(pool: &Pool<Traced>, acquired: &[Vec<u64>], released: &[u64])
 }
 
 #[test]
-fn a_block_freed_ahead_of_where_was_looked_is_claimed_once() {
-    let (pool, blocks) = looked_at_once(1);
+fn a_block_freed_ahead_of_the_scan_is_claimed_once() {
+    let (pool, blocks) = scanned_once(1);
     claim_each_once(&pool, &blocks, &[blocks[0][199], blocks[0][1]]);
 }
 
 #[test]
-fn a_block_freed_in_the_very_word_that_is_looked_at_next_is_claimed_once() {
+fn a_block_freed_in_the_next_word_to_scan_is_claimed_once() {
     for number in [64, 127] {
-        let (pool, blocks) = looked_at_once(1);
+        let (pool, blocks) = scanned_once(1);
         assert_eq!(pool.locate(blocks[0][number]).unwrap().1, number as u64);
         claim_each_once(&pool, &blocks, &[blocks[0][number]]);
     }
 }
 
 #[test]
-fn a_block_freed_in_the_very_chunk_that_is_looked_at_next_is_claimed_once() {
+fn a_block_freed_in_the_next_chunk_to_scan_is_claimed_once() {
     let (pool, blocks) = reopened(1);
     claim_each_once(&pool, &blocks, &[blocks[0][5]]);
     for chunk in [1, 2] {
-        let (pool, blocks) = looked_at_once(3);
+        let (pool, blocks) = scanned_once(3);
         claim_each_once(&pool, &blocks, &[blocks[chunk][5]]);
     }
 }
 
 #[test]
-fn a_block_freed_in_a_chunk_that_waits_to_be_looked_at_is_claimed_once() {
+fn a_block_freed_in_an_unscanned_chunk_is_claimed_once() {
     let (pool, blocks) = reopened(3);
-    // No chunk has such blocks: all are counted as seen, and not one bitmap is looked at.
+    // No chunk has such blocks: all heads are scanned, and not one bitmap.
     pool.claim(128).unwrap();
     claim_each_once(&pool, &blocks, &[blocks[0][0], blocks[1][5], blocks[2][100]]);
 }
 
-/// Frees a block in the pool, which is given out only when so many have left the queue of what is retired.
+/// Frees a block, which is given out once `wait_for` parts have left the queue of retired parts.
 fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
     let (chunk, number) = pool.locate(block).unwrap();
     let (word, bit) = Chunk::bit(number);
@@ -110,9 +113,9 @@ fn free_after(pool: &Pool<Traced>, wait_for: u64, block: u64) {
 }
 
 #[test]
-fn a_block_that_is_held_is_not_found_where_nobody_has_looked() {
-    for (pool, blocks) in [reopened(2), looked_at_once(2)] {
-        // Words of the bitmap that are looked at next, and later.
+fn a_deferred_block_is_not_found_by_the_scan() {
+    for (pool, blocks) in [reopened(2), scanned_once(2)] {
+        // Words of the bitmap that are scanned next, and later.
         for number in [1, 63, 64, 130] {
             free_after(&pool, 5, blocks[0][number]);
         }
@@ -128,7 +131,7 @@ fn a_block_that_is_held_is_not_found_where_nobody_has_looked() {
 }
 
 #[test]
-fn a_chunk_of_which_blocks_are_held_takes_no_other_length() {
+fn a_chunk_with_deferred_blocks_takes_no_other_length() {
     let (pool, blocks) = reopened(2);
     let (&held, others) = blocks[0].split_first().unwrap();
     others.iter().for_each(|&block| release(&pool, block));
@@ -137,7 +140,8 @@ fn a_chunk_of_which_blocks_are_held_takes_no_other_length() {
     assert_eq!(pool.check_block(held).unwrap(), 64);
 }
 
-/// What was retired later would be given out before what came first is settled, and may name a word in it (E2).
+/// Otherwise parts that were retired later would be given out before earlier ones are settled,
+/// which may name a word in them (E2).
 #[test]
 fn nothing_is_settled_beside_another_thread_that_settles() {
     let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
@@ -148,7 +152,7 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     intent.retire(&pool.pin());
     let is_given_out = || pool.claim(64).unwrap() == block;
     let settling = pool.allocator().settling.lock();
-    pool.pin().hurry();
+    pool.pin().expedite();
     pool.settle_some_expired();
     assert!(!is_given_out(), "settled beside another thread");
     drop(settling);
@@ -156,7 +160,8 @@ fn nothing_is_settled_beside_another_thread_that_settles() {
     assert!(is_given_out());
 }
 
-/// One that were kept would be missing until the pool is opened again, and each page of them be followed by another.
+/// A slot that is kept would be missing until the pool is opened again. Each lost page of slots
+/// would be followed by another.
 #[test]
 fn a_retired_intent_whose_blocks_are_all_linked_gives_its_slot_back() {
     let pool: Pool<Traced> = Pool::create(&MemoryStorage::new(), "pool", &options()).unwrap();
@@ -172,10 +177,10 @@ fn a_retired_intent_whose_blocks_are_all_linked_gives_its_slot_back() {
     (0..100).for_each(|time| assert_eq!(link_one(), free, "after {time} more"));
 }
 
-/// A page that were not found again would be acquired for ever, and each session would add one that does its work.
+/// A page that is not found again would stay acquired for ever, and each session would add another.
 #[test]
 fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
-    /// More than there are in a page.
+    /// More than a page holds.
     const AT_A_TIME: usize = 30;
     let storage = MemoryStorage::new();
     let mut pool: Pool<Traced> = Pool::create(&storage, "pool", &options()).unwrap();
@@ -203,7 +208,7 @@ fn later_sessions_take_the_descriptors_of_the_pages_that_the_first_one_added() {
     }
 }
 
-/// Two operations that have the same one would overwrite what each other is doing (S2).
+/// Two operations with the same unit would overwrite each other's state (S2).
 #[test]
 fn an_opening_lets_each_slot_and_descriptor_be_taken_once() {
     let storage = MemoryStorage::new();
@@ -217,7 +222,7 @@ fn an_opening_lets_each_slot_and_descriptor_be_taken_once() {
         .collect();
     let guard = pool.pin();
     let operations: Vec<_> = (0..50).map(|_| Descriptor::new(&pool, &guard).unwrap()).collect();
-    // Pages of both, more than one of each.
+    // Pages of both kinds, more than one of each.
     assert!(pool.own_blocks().unwrap().len() > 4);
     drop((intents, operations));
     drop(guard);
@@ -227,14 +232,14 @@ fn an_opening_lets_each_slot_and_descriptor_be_taken_once() {
     for (units, free) in [(&SLOTS, &allocator.slots), (&DESCRIPTORS, &allocator.descriptors)] {
         let mut free = free.lock().clone();
         free.sort_unstable();
-        // The first slot is kept for adding pages.
+        // The first slot is reserved for adding pages.
         let mut all: Vec<u64> = pool.all_units(units).unwrap().filter(|&unit| unit != INTENTS).collect();
         all.sort_unstable();
         assert!(free == all, "{units:?}: {} free of {}", free.len(), all.len());
     }
 }
 
-/// Else each help would read all pages, of which a reader that lived long leaves many.
+/// Otherwise each help would read all pages, and a long reader leaves many.
 #[test]
 fn a_descriptor_is_told_from_other_words_without_reading_all_pages() {
     fn check(pool: &Pool<Traced>, session: &str) {

@@ -1,4 +1,4 @@
-//! Leaving out flushes and fences by their name.
+//! A back-end that leaves out flushes and fences by their name.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use terrane_testkit::crash::Controller;
 use super::{Backend, Loads, Site};
 use crate::{PersistenceDomain, Result};
 
-/// What makes stores durable.
+/// An instruction that makes stores durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instruction {
     /// The write-back of lines.
@@ -22,12 +22,12 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    /// The names under which a run has instructions.
+    /// The instructions of a run, with their names.
     pub fn sites(controller: &Controller) -> BTreeSet<(Self, &'static str)> {
         controller.log().iter().filter_map(Self::site).collect()
     }
 
-    /// The names under which a run has instructions after it set this mark; none if it did not.
+    /// The instructions of a run after it set this mark; none if it did not set it.
     pub fn sites_after(controller: &Controller, mark: u64) -> BTreeSet<(Self, &'static str)> {
         controller.log().iter().skip_while(|event| **event != Event::Mark(mark)).filter_map(Self::site).collect()
     }
@@ -41,8 +41,8 @@ impl Instruction {
     }
 }
 
-/// A back-end that leaves out the instructions of one [`Site`]: what runs on it is wrong on purpose, and
-/// a crash test that does not notice is too shallow, or the instruction is needless.
+/// A back-end that leaves out the instructions of one [`Site`]. Anything that runs on it is wrong
+/// on purpose. A crash test that does not notice is too shallow, or the instruction is needless.
 #[derive(Debug)]
 pub struct Dropping<B> {
     inner: B,
@@ -50,12 +50,13 @@ pub struct Dropping<B> {
 }
 
 thread_local! {
-    /// What pools leave out that this thread maps now.
+    /// The instruction that is left out of pools that this thread maps now.
     static FROM_THE_START: RefCell<Option<(Instruction, String)>> = const { RefCell::new(None) };
 }
 
 impl<B> Dropping<B> {
-    /// Leaves this kind of instruction out of pools that `run` opens on this thread, from their first access on.
+    /// Leaves an instruction out of pools that `run` opens on this thread, from their first access
+    /// on.
     pub fn leaving_out<T>(instruction: Instruction, site: &str, run: impl FnOnce() -> T) -> T {
         struct Reset;
         impl Drop for Reset {
@@ -68,7 +69,7 @@ impl<B> Dropping<B> {
         run()
     }
 
-    /// Leaves out this kind of instruction wherever it has this name, from now on.
+    /// Leaves an instruction out from now on, wherever it has this name.
     pub fn leave_out(&self, instruction: Instruction, site: &str) {
         *self.dropped.write() = Some((instruction, site.to_owned()));
     }

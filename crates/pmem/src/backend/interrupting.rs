@@ -1,7 +1,9 @@
-//! A back-end that lets something else happen in the middle of an operation: at a chosen access, on the same thread.
+//! A back-end that runs another operation in the middle of one: at a chosen access, on the same
+//! thread.
 //!
-//! Readers take no locks at first, so a whole operation of a writer fits between any two loads of a reader, and a whole
-//! search between any two steps of a writer. Trying each place in turn tries every such interleaving.
+//! Readers take no locks at first. So a whole operation of a writer fits between any two loads of a
+//! reader, and a whole search between any two steps of a writer. Interrupting at each access in
+//! turn tries every such interleaving.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -36,7 +38,8 @@ thread_local! {
     static IS_ENABLED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs an operation and, at its access with this number, another one. Whether it had so many.
+/// Runs an operation, and another one at its access with this number. Gives whether there was such
+/// an access.
 pub fn interrupt<T>(
     at: At,
     number: usize,
@@ -50,8 +53,9 @@ pub fn interrupt<T>(
     (outcome, PENDING.take().is_none())
 }
 
-/// Within an interruption: interrupts the same operation once more, at a later access, counted from here.
-pub fn go_on_to(at: At, number: usize, interruption: impl FnOnce() + 'static) {
+/// Within an interruption: interrupts the same operation again, at a later access, counted from
+/// here.
+pub fn interrupt_again(at: At, number: usize, interruption: impl FnOnce() + 'static) {
     PENDING.set(Some((at, number, Box::new(interruption))));
 }
 
@@ -60,7 +64,7 @@ pub fn loads_of<T>(run: impl FnOnce() -> T) -> usize {
     fn count(loads: Rc<Cell<usize>>) -> Interruption {
         Box::new(move || {
             loads.set(loads.get() + 1);
-            go_on_to(At::Load, 0, count(loads));
+            interrupt_again(At::Load, 0, count(loads));
         })
     }
     let loads = Rc::default();
@@ -68,17 +72,18 @@ pub fn loads_of<T>(run: impl FnOnce() -> T) -> usize {
     loads.get()
 }
 
-/// An operation that waits in the middle of itself, or has ended.
+/// An operation that is stopped at an access, or has ended.
 #[derive(Debug)]
 pub struct Stopped {
     resume: mpsc::Sender<Stop>,
     thread: JoinHandle<bool>,
 }
 
-/// Where to wait next. Nothing is sent by the last: its other end goes when the access is reached, or the operation has ended.
+/// Where to stop next. The last part is a channel that is never sent to: it is closed when the
+/// access is reached or the operation has ended.
 type Stop = (At, usize, mpsc::Sender<()>);
 
-/// Waits to be told where to wait next, or that there is no such place.
+/// Waits for the next place to stop, or for the end of such places.
 fn stop(reach: mpsc::Sender<()>, resumed: mpsc::Receiver<Stop>) -> Interruption {
     Box::new(move || {
         drop(reach);
@@ -98,14 +103,15 @@ impl Stopped {
         Self { resume, thread }
     }
 
-    /// Lets it go on up to a later access, counted from here.
-    pub fn go_on(&self, at: At, number: usize) {
+    /// Continues it up to a later access, counted from here.
+    pub fn resume_until(&self, at: At, number: usize) {
         let (reach, reached) = mpsc::channel();
         let _ = self.resume.send((at, number, reach));
         let _ = reached.recv();
     }
 
-    /// Lets some come to their ends, which may wait for each other. Whether each had so many accesses.
+    /// Lets several operations run to their ends, where they may wait for each other. Gives for
+    /// each whether it reached its access.
     pub fn end(all: impl IntoIterator<Item = Self>) -> Vec<bool> {
         let resume = |Self { resume, thread }: Self| {
             drop(resume);
@@ -135,7 +141,7 @@ fn pass(at: At) {
     }
 }
 
-/// [`Traced`], interrupted, and without an instruction that may be left out.
+/// [`Traced`] with interruptions, and with an instruction left out on demand.
 #[derive(Debug)]
 pub struct Interrupting(pub Dropping<Traced>);
 

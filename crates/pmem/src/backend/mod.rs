@@ -1,4 +1,4 @@
-//! Words of a pool, and what makes them durable.
+//! Words of a pool, and the instructions that make them durable.
 
 #[cfg(feature = "explorer")]
 mod dropping;
@@ -24,12 +24,12 @@ pub use traced::Traced;
 
 use crate::{LINE_LENGTH, PersistenceDomain, Result};
 
-/// Bytes of a word: what is stored at once.
+/// Bytes of a word, the unit of a store.
 pub const WORD_LENGTH: u64 = 8;
 
-/// The name of a place in the code that flushes or fences, by which tests can drop it.
+/// The name of a place in the code that flushes or fences. Tests use it to leave the place out.
 ///
-/// A place has one name, and no other place has it.
+/// Each place has one name, and each name one place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site(&'static str);
 
@@ -51,27 +51,27 @@ impl Debug for Site {
     }
 }
 
-/// A mapped file as aligned 8-byte atomic words by their byte offset, and the instructions that make
-/// them durable.
+/// A mapped file as aligned 8-byte atomic words by their byte offset, and the instructions that
+/// make them durable.
 ///
 /// Loads acquire, stores release, the other changes do both. An offset that is not aligned or not
-/// mapped is a mistake of the caller and panics, as an index beyond a slice does: what was read from a
-/// pool has to be checked first ([`Backend::holds`]). What of the stores a power loss leaves is told by
-/// [`Backend::domain`]; a kill of the process leaves all of them.
+/// mapped is a mistake of the caller and panics, like an index beyond a slice. So an offset that
+/// was read from a pool has to be checked first ([`Backend::holds`]). After a kill of the process
+/// all stores remain; after a power loss, those that [`Backend::domain`] promises.
 pub trait Backend: Debug + Send + Sync + Sized {
-    /// Words next to each other, for those who read many of them.
+    /// Consecutive words, for reading many of them.
     type View<'a>: View
     where
         Self: 'a;
 
-    /// Takes a file that is open for writing, and sets aside addresses for it; nothing is mapped yet.
+    /// Takes a file that is open for writing, and reserves addresses for it. Nothing is mapped yet.
     ///
-    /// `pool` is what messages call the file. Fails where the file's medium does not promise what
-    /// `domain` says.
+    /// `pool` is the file's name in messages. It is an error if the file's medium does not promise
+    /// what `domain` says.
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self>;
 
-    /// Maps the file up to `length`, a multiple of 4096, which has to be allocated before a word of it is reached. Words stay
-    /// where they are.
+    /// Maps the file up to `length`, a multiple of 4096. The space must be allocated before a word
+    /// of it is reached. Words keep their addresses.
     fn extend(&self, length: u64) -> Result<()>;
 
     /// Bytes that are mapped.
@@ -83,10 +83,11 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// The word at an offset.
     fn load(&self, offset: u64) -> u64;
 
-    /// The words of `length` bytes from an offset on, checked once for all of them.
+    /// The words of `length` bytes from an offset on, with one check for all of them.
     fn view(&self, offset: u64, length: u64) -> Self::View<'_>;
 
-    /// Says that the words of `length` bytes from an offset on will be read soon. Nothing, where they are not mapped.
+    /// Announces that the words of `length` bytes from an offset on will be read soon. Does nothing
+    /// if they are not mapped.
     #[inline]
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);
@@ -95,24 +96,26 @@ pub trait Backend: Debug + Send + Sync + Sized {
     /// Stores a word.
     fn store(&self, offset: u64, value: u64);
 
-    /// Stores `new` where `current` is, and gives what was there: `Ok` if that was `current`.
+    /// Stores `new` if the word is `current`. Gives the word before: `Ok` if it was `current`.
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> std::result::Result<u64, u64>;
 
     /// Sets bits, and gives the word before.
     fn fetch_or(&self, offset: u64, bits: u64) -> u64;
 
-    /// Keeps these bits alone, and gives the word before.
+    /// Clears all other bits, and gives the word before.
     fn fetch_and(&self, offset: u64, bits: u64) -> u64;
 
     /// Begins to write back the line that starts at `line`. For [`Backend::flush`] alone.
     fn write_back(&self, line: u64, site: Site);
 
-    /// Orders what this thread stored and flushed before it, as durable, before what it stores after it.
+    /// Orders earlier stores and flushes of this thread before its later stores: they are durable
+    /// first.
     fn fence(&self, site: Site);
 
-    /// Begins to write back every line of a range of bytes; durable after the next fence of this thread.
+    /// Begins to write back every line of a range of bytes. The lines are durable after the next
+    /// fence of this thread.
     ///
-    /// The only loop over lines there is. It does nothing where no line needs to be written back.
+    /// This is the only loop over lines. It does nothing on media that need no write-backs.
     fn flush(&self, range: Range<u64>, site: Site) {
         if self.domain() != PersistenceDomain::Adr {
             return;
@@ -136,12 +139,12 @@ pub trait Backend: Debug + Send + Sync + Sized {
     }
 }
 
-/// Words next to each other. Loads acquire, as those of the [`Backend`] do.
+/// Consecutive words. Loads acquire, like those of the [`Backend`].
 pub trait View: Copy {
-    /// The word with this number. Beyond the last one it panics, as an index beyond a slice does.
+    /// The word with this number. Beyond the last one it panics, like an index beyond a slice.
     fn load(&self, index: usize) -> u64;
 
-    /// `N` words from this number on, checked once for all of them.
+    /// `N` words from this number on, with one check for all of them.
     #[inline]
     fn load_array<const N: usize>(&self, first: usize) -> [u64; N] {
         std::array::from_fn(|index| self.load(first + index))
@@ -157,7 +160,7 @@ pub struct Loads<'a, B> {
 }
 
 impl<'a, B: Backend> Loads<'a, B> {
-    /// Words of `length` bytes from an offset on, which have to be mapped.
+    /// Words of `length` bytes from an offset on, which must be mapped.
     pub fn new(backend: &'a B, offset: u64, length: u64) -> Self {
         if !backend.holds(offset, length) {
             outside(offset, backend.length());

@@ -21,7 +21,7 @@ pub struct Native {
     medium: Medium,
 }
 
-/// Words of a [`Native`] next to each other.
+/// Consecutive words of a [`Native`].
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a>(&'a [AtomicU64]);
 
@@ -38,21 +38,23 @@ impl View for Words<'_> {
     }
 }
 
-/// What fences and flushes have to do.
+/// The kind of medium, which decides what fences and flushes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Medium {
     /// Persistent memory behind caches that a power loss empties.
     Dax(FlushInstruction),
     /// Persistent memory whose caches a power loss does not empty.
     Eadr,
-    /// Ordinary memory of the system, which survives the process alone: the order of the stores suffices.
+    /// Ordinary memory of the system, which survives only the process. The order of the stores
+    /// suffices.
     PageCache,
 }
 
 impl Native {
-    /// Maps a file on the medium that `told` says of it and `domain` asks for.
+    /// Maps a file on the medium that `domain` asks for, checked by what `detect` finds out about
+    /// it.
     fn map_asking(
-        told: impl FnOnce(BorrowedFd<'_>) -> Option<PersistenceDomain>,
+        detect: impl FnOnce(BorrowedFd<'_>) -> Option<PersistenceDomain>,
         file: Arc<dyn File>,
         pool: &str,
         domain: PersistenceDomain,
@@ -69,14 +71,13 @@ impl Native {
                     unsuitable("no instruction is known that writes back a cache line of this CPU".to_owned())
                 })?)
             }
-            // Where nothing is told, it counts what who knows the machine declares.
-            PersistenceDomain::Eadr => match told(descriptor) {
+            // If nothing is found out, the caller's declaration counts.
+            PersistenceDomain::Eadr => match detect(descriptor) {
                 Some(PersistenceDomain::Eadr) | None => Medium::Eadr,
                 Some(PersistenceDomain::Adr | PersistenceDomain::PageCache) => {
                     return Err(unsuitable(
-                        "the caches of this machine are not kept over a power loss, as the kernel has it from the \
-                         firmware (persistence_domain of its region); open it for a machine whose lines have to be \
-                         flushed (ADR)"
+                        "the kernel reports that the caches of this machine do not survive a power loss \
+                         (persistence_domain of its region); open it for the domain ADR, which flushes lines"
                             .to_owned(),
                     ));
                 }
@@ -89,8 +90,8 @@ impl Native {
         let reserved = usize::try_from(address_space).unwrap_or(usize::MAX);
         let mapping = Mapping::reserve(reserved).map_err(|errno| {
             unsuitable(format!(
-                "{address_space} bytes of address space cannot be set aside for it: {errno}; open it with a smaller \
-                 `address_space` in its options, or lift the process's limit of addresses (RLIMIT_AS)"
+                "{address_space} bytes of address space cannot be reserved for it: {errno}; open it with a smaller \
+                 `address_space`, or raise the limit of the process (RLIMIT_AS)"
             ))
         })?;
         Ok(Self { file: file.clone(), pool: pool.to_owned(), mapping, medium })
@@ -125,7 +126,7 @@ impl Backend for Native {
             return Err(unsuitable("it can no longer be mapped".to_owned()));
         };
         let sync = self.medium != Medium::PageCache;
-        // It is at most what was reserved, which is a usize.
+        // It is at most the reserved length, which is a usize.
         self.mapping.extend(descriptor, length as usize, sync).map_err(|errno| match errno {
             Errno::OPNOTSUPP | Errno::INVAL if sync => unsuitable(
                 "its file system gives no direct access to persistent memory (MAP_SYNC is refused); \
@@ -204,7 +205,7 @@ impl Backend for Native {
     fn fence(&self, _: Site) {
         match self.medium {
             Medium::Dax(_) | Medium::Eadr => store_fence(),
-            // A kill stops every thread between two instructions, with all stores before it done.
+            // A kill stops every thread between two instructions, with all earlier stores done.
             // Only the order of the instructions matters.
             Medium::PageCache => fence(Ordering::Release),
         }
@@ -220,7 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// On words of an ordinary file, since there is no such memory here: the instructions are those that a medium needs.
+    /// Runs on words of an ordinary file, since there is no such memory here. The instructions are
+    /// the ones that each medium needs.
     #[test]
     fn each_medium_executes_the_write_backs_and_fences_that_it_needs() {
         let Some(instruction) = FlushInstruction::detect() else { return };
@@ -244,17 +246,17 @@ mod tests {
         }
     }
 
-    /// What the machine says is told in its place here, since it has no such memory.
+    /// The test states what the machine would say, since it has no such memory.
     #[test]
     fn caches_are_taken_for_durable_unless_the_machine_says_that_they_are_not() {
         let directory = tempfile::tempdir().unwrap();
         let file = RealStorage::new(directory.path()).open("pool", OpenMode::CreateNew).unwrap();
-        let map = |told: Option<PersistenceDomain>, wanted| {
-            Native::map_asking(|_| told, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
+        let map = |detected: Option<PersistenceDomain>, wanted| {
+            Native::map_asking(|_| detected, file.clone(), "the pool", wanted, 1 << 20).map(|mapped| mapped.domain())
         };
         let (adr, eadr) = (PersistenceDomain::Adr, PersistenceDomain::Eadr);
-        for (told, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
-            assert_eq!(map(told, wanted).unwrap(), wanted, "told {told:?}");
+        for (detected, wanted) in [(Some(eadr), eadr), (None, eadr), (Some(eadr), adr), (Some(adr), adr), (None, adr)] {
+            assert_eq!(map(detected, wanted).unwrap(), wanted, "detected {detected:?}");
         }
         let error = map(Some(adr), eadr).unwrap_err();
         assert!(matches!(error, Error::Unsuitable { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! A pool's words, with changes that are kept beside them and go away.
+//! A pool's words, with changes kept in memory and then dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
-/// The words of another back-end as they are; what is stored is seen here alone, and nothing is flushed.
+/// The words of another back-end. Stores are visible here only, and nothing is flushed.
 ///
-/// For a recovery that is to be tried before it changes anything: [`Found::rehearse`](crate::Found::rehearse). It takes memory for
-/// each word that is stored.
+/// It serves to try a recovery before it changes anything:
+/// [`Found::rehearse`](crate::Found::rehearse). Each stored word takes memory.
 #[derive(Debug)]
 pub struct Rehearsed<'p, B> {
     inner: &'p B,
@@ -25,7 +25,7 @@ impl<'p, B: Backend> Rehearsed<'p, B> {
         Self { inner, changed: Mutex::default(), length: AtomicU64::new(inner.length()) }
     }
 
-    /// The word, where the caller has the lock of what has changed.
+    /// The word, for a caller that holds the lock of `changed`.
     fn word(&self, changed: &BTreeMap<u64, u64>, offset: u64) -> u64 {
         match changed.get(&offset) {
             Some(&word) => word,
@@ -44,7 +44,7 @@ impl<'p, B: Backend> Rehearsed<'p, B> {
         Ok(before)
     }
 
-    /// A change that always happens; the word before.
+    /// A change that always happens. Gives the word before.
     fn replace(&self, offset: u64, change: impl FnOnce(u64) -> u64) -> u64 {
         let (Ok(before) | Err(before)) = self.update(offset, |word| Some(change(word)));
         before
@@ -57,7 +57,7 @@ impl<B: Backend> Backend for Rehearsed<'_, B> {
     where
         Self: 'a;
 
-    /// Refused: there is no file behind it.
+    /// An error: there is no file behind it.
     fn map(_: Arc<dyn File>, pool: &str, _: PersistenceDomain, _: u64) -> Result<Self> {
         let reason = "a rehearsal has no file of its own".to_owned();
         Err(Error::Unsuitable { pool: pool.to_owned(), reason })

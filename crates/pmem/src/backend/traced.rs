@@ -1,4 +1,4 @@
-//! Words of a file in memory, whose every change is reported to the crash controller.
+//! Words of a file in memory. Every change is reported to the crash controller.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use super::{Backend, Loads, Site, outside};
 use crate::{Error, PersistenceDomain, Result};
 
 /// A mapped file of [`terrane_testkit::MemoryStorage`]. Under a
-/// [`Controller`](terrane_testkit::crash::Controller), stores, flushes and fences enter its log in the
-/// order in which they happen, among the changes of files.
+/// [`Controller`](terrane_testkit::crash::Controller), stores, flushes and fences enter its log in
+/// the order in which they happen, among the changes of files.
 ///
-/// Each access, flush and fence begins with a load of the mapped length, where a model checker may switch threads.
+/// Each access, flush and fence begins with a load of the mapped length, where a model checker may
+/// switch threads.
 #[derive(Debug)]
 pub struct Traced {
     pool: String,
@@ -39,7 +40,7 @@ impl Traced {
     }
 }
 
-/// The calling thread, in the order in which threads came here.
+/// The number of the calling thread, in the order of the threads' first calls.
 #[cfg(not(shuttle))]
 fn thread_number() -> ThreadNumber {
     use std::cell::Cell;
@@ -56,7 +57,7 @@ fn thread_number() -> ThreadNumber {
     })
 }
 
-/// The calling task: all tasks of shuttle are one thread.
+/// The calling task: all tasks of shuttle run in one thread.
 #[cfg(shuttle)]
 fn thread_number() -> ThreadNumber {
     ThreadNumber(usize::from(shuttle::current::me()) as u64)

@@ -1,16 +1,16 @@
-//! A set of bounded size that forgets what was used least recently.
+//! A set of bounded size that forgets the least recently used entry.
 
 use std::collections::HashMap;
 
 const NONE: usize = usize::MAX;
 
-/// Keys with a value each; the least recently used one gives way.
+/// Keys with a value each. The least recently used one is evicted.
 #[derive(Debug)]
 pub(super) struct Lru<V> {
     capacity: usize,
     places: HashMap<u64, usize>,
     entries: Vec<Entry<V>>,
-    /// Used last and used least recently.
+    /// The most recently and the least recently used entry.
     newest: usize,
     oldest: usize,
 }
@@ -29,7 +29,8 @@ impl<V> Lru<V> {
         Self { capacity: capacity.max(1), places: HashMap::new(), entries: Vec::new(), newest: NONE, oldest: NONE }
     }
 
-    /// Uses a key, which gets `value` if it was not there. Its value, and what had to give way.
+    /// Uses a key, and inserts it with `value` if it is new. Gives its value, and the evicted
+    /// entry.
     pub(super) fn touch(&mut self, key: u64, value: V) -> (&mut V, Option<(u64, V)>) {
         let mut evicted = None;
         let place = match self.places.get(&key) {
@@ -56,7 +57,7 @@ impl<V> Lru<V> {
         (&mut self.entries[place].value, evicted)
     }
 
-    /// The value of a key, which does not count as a use.
+    /// The value of a key. This does not count as a use.
     pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
         self.places.get(&key).map(|&place| &mut self.entries[place].value)
     }
@@ -101,7 +102,7 @@ impl<V> Lru<V> {
 mod tests {
     use super::*;
 
-    /// A list, the newest first, is the model.
+    /// The model is a list, newest first.
     #[test]
     fn it_forgets_what_was_used_least_recently() {
         for capacity in 1..6 {

@@ -1,27 +1,27 @@
 //! A model of the caches on the way to a medium.
 //!
-//! Stores reach an LRU CPU cache of lines. A line leaves it dirty when it is flushed (and stays, clean) or when it has to
-//! give way, and goes into an LRU buffer of blocks in front of the medium, which combines the lines of a block. A block
-//! is written to the medium when it has to give way there. Lines and blocks are all that is known; ways, sets
-//! and prefetching are not modelled.
+//! Stores reach an LRU CPU cache of lines. A line leaves it dirty in two cases: when it is flushed
+//! (and stays, clean), or when it is evicted. Then it goes into an LRU buffer of blocks in front of
+//! the medium, which combines the lines of a block. A block is written to the medium when it is
+//! evicted from there. The model knows only lines and blocks: no ways, no sets, no prefetching.
 
 use super::lru::Lru;
 use crate::LINE_LENGTH;
 
-/// Bytes of the modelled CPU cache, if no other size is asked for.
+/// Default number of bytes of the modelled CPU cache.
 pub const CPU_CACHE_LENGTH: u64 = 32 << 20;
 
 /// Bytes of a block of the modelled medium.
 pub const MEDIA_BLOCK_LENGTH: u64 = 256;
 
-/// Blocks that the buffer in front of the medium combines lines in.
+/// Blocks in the buffer in front of the medium, which combines lines.
 pub const COMBINED_BLOCKS: usize = 64;
 
 const BLOCK_LINES: u64 = MEDIA_BLOCK_LENGTH / LINE_LENGTH;
 
 #[derive(Debug)]
 pub(super) struct Media {
-    /// Lines, and whether they differ from what has left the cache.
+    /// The cached lines, and whether each is dirty.
     cpu_cache: Lru<bool>,
     combined: Lru<()>,
     lines_evicted: u64,

@@ -1,7 +1,7 @@
-//! What operations cost: counts that depend on nothing but what one thread does.
+//! Costs of operations, as counts that depend only on the actions of one thread.
 //!
-//! They are what is compared with published figures where there is no persistent memory to measure. The
-//! model of the medium is deliberately simple and says its sizes; it gives bytes, never times.
+//! The counts are compared with published figures where there is no persistent memory to measure.
+//! The model of the medium is simple and states its sizes. It gives bytes, never times.
 
 mod lru;
 mod media;
@@ -17,20 +17,20 @@ use crate::{Backend, LINE_LENGTH, Loads, PersistenceDomain, Result, Site, WORD_L
 use media::Media;
 pub use media::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, MEDIA_BLOCK_LENGTH};
 
-/// What was done between two calls of [`Counted::take`]: an operation, if one thread is at it.
+/// Counts between two calls of [`Counted::take`]: of one operation, if one thread runs it alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Words stored; a compare-and-swap that fails stores none.
+    /// Words stored. A failed compare-and-swap stores none.
     pub stores: u64,
-    /// Bits that a store changed (Hamming distance), which wear a medium out; not bytes.
+    /// Bits (not bytes) that a store changed, the Hamming distance. Flipped bits wear a medium out.
     pub bits_flipped: u64,
-    /// Different lines that were loaded from.
+    /// Distinct lines that were loaded from.
     pub lines_read: u64,
-    /// Lines written back on demand, each time counted.
+    /// Lines written back by flushes, each time counted.
     pub flushes: u64,
-    /// Different lines among them.
+    /// Distinct lines among them.
     pub lines_flushed: u64,
-    /// Flushes of a line that was flushed just before, or with one other flush between.
+    /// Flushes of a line that was flushed just before, or with one other flush in between.
     pub reflushes: u64,
     /// Fences.
     pub fences: u64,
@@ -66,7 +66,7 @@ impl AddAssign for Counters {
     }
 }
 
-/// A back-end that counts what passes through it.
+/// A back-end that counts the accesses that pass through it.
 #[derive(Debug)]
 pub struct Counted<B> {
     inner: B,
@@ -78,7 +78,7 @@ struct State {
     counters: Counters,
     lines_read: BTreeSet<u64>,
     lines_flushed: BTreeSet<u64>,
-    /// The last two flushes, the newest first, over all operations.
+    /// The last two flushes over all operations, newest first.
     latest_flushes: [Option<u64>; 2],
     media: Media,
 }
@@ -124,18 +124,18 @@ impl State {
 }
 
 impl<B: Backend> Counted<B> {
-    /// What was done since the last call, or since the file was mapped.
+    /// The counts since the last call, or since the file was mapped.
     pub fn take(&self) -> Counters {
         self.state.lock().take()
     }
 
-    /// Forgets all counts and begins with empty caches, with a CPU cache of so many bytes (at first
-    /// [`CPU_CACHE_LENGTH`]).
+    /// Resets all counts and begins with empty caches. The CPU cache gets `cpu_cache_length` bytes
+    /// (at first [`CPU_CACHE_LENGTH`]).
     pub fn reset(&self, cpu_cache_length: u64) {
         *self.state.lock() = State::new(cpu_cache_length);
     }
 
-    /// Writes out what the modelled caches still hold, so that it is counted.
+    /// Writes out the lines and blocks in the modelled caches, so that they are counted.
     pub fn drain_media(&self) {
         self.state.lock().media.drain();
     }

@@ -12,18 +12,19 @@ const SET_UP: Site = Site::new("explored.canary");
 const ENTRY: Site = Site::new("canary.entry");
 const FLAG: Site = Site::new("canary.flag");
 
-/// Entries that there is room for.
+/// The most entries.
 const ROOM: u64 = 8;
 
-/// An array of entries of two words, each with a flag in a line of its own that says that the entry is there.
+/// An array of entries of two words. Each entry has a flag in a line of its own, which says that it
+/// exists.
 ///
-/// Put right, it makes the entry durable before the flag is set. Otherwise both with one fence, so that the flag may
-/// be there after a crash and the entry not.
+/// If right, it makes the entry durable before it sets the flag. If wrong, both share one fence, so
+/// that a crash may leave the flag without the entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Canary {
-    /// Whether it is put right.
+    /// Whether it is the right one.
     pub is_right: bool,
-    /// What it is kept in.
+    /// The medium.
     pub domain: PersistenceDomain,
 }
 
@@ -142,10 +143,10 @@ impl Subject for Canary {
         Ok(numbers)
     }
 
-    fn work_on(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
+    fn check_usable(&self, pool: &mut Canaries, mut model: Vec<u64>) -> Checked<()> {
         self.apply(pool, &mut model, &Add(77))?;
         let found = self.observe(pool)?;
-        if found == model { Ok(()) } else { Err(format!("it holds {found:?} in place of {model:?}")) }
+        if found == model { Ok(()) } else { Err(format!("it holds {found:?} instead of {model:?}")) }
     }
 
     fn places(&self) -> Vec<Place> {
@@ -153,8 +154,8 @@ impl Subject for Canary {
     }
 }
 
-/// Sees that the wrong one is caught and the right one is not; what was caught. If this fails, the explorer is
-/// broken, and nothing that it says counts.
+/// Checks that the wrong one is caught and the right one is not. Gives what was caught. If this
+/// fails, the explorer is broken, and its other results mean nothing.
 pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     let [right, wrong] = [true, false].map(|is_right| {
         let canary = Canary { is_right, domain: PersistenceDomain::Adr };
@@ -164,11 +165,14 @@ pub fn check_canary(breadth: &Breadth) -> Checked<Failure<Add>> {
     match (right, wrong) {
         (Ok(()), Err(failure)) => Ok(*failure),
         (Err(failure), _) => {
-            // No program goes through the canary again.
-            Err(format!("the explorer is broken: it finds fault with a structure that is right: {}", failure.what))
+            // The message is complete: no program replays the canary.
+            Err(format!(
+                "the explorer is broken: it reports a failure of a structure that is right: {}",
+                failure.problem
+            ))
         }
         (Ok(()), Ok(())) => {
-            Err("the explorer is broken: it does not notice a structure that is wrong on purpose".to_owned())
+            Err("the explorer is broken: it does not catch a structure that is wrong on purpose".to_owned())
         }
     }
 }

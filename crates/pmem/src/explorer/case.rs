@@ -7,26 +7,26 @@ use terrane_testkit::crash::{self, Choice, Image};
 
 use super::{Dropped, Subject};
 
-/// Begins what is done after a recovery.
+/// Precedes the steps after a recovery.
 const THEN: &str = "then";
 
-/// What a crash takes away.
+/// The effect of a crash on stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing: the process is killed.
+    /// Nothing is lost: the process is killed.
     Kill,
-    /// What the choice does not keep: the power fails.
+    /// All but the choice is lost: the power fails.
     Power(Choice),
 }
 
-/// A crash, and what is done after the recovery from it.
+/// A crash, and the steps after the recovery from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash<Step> {
     /// Number of events before it, from the start of the history or of the recovery.
     pub cut: usize,
-    /// What it takes away.
+    /// Its effect on stores.
     pub loss: Loss,
-    /// Nothing, where the next crash is in that recovery.
+    /// Empty if the next crash is in that recovery.
     pub then: Vec<Step>,
 }
 
@@ -40,26 +40,28 @@ impl<Step> Crash<Step> {
         Self { cut: image.cut(), loss, then: Vec::new() }
     }
 
-    /// The same with its words.
-    pub(super) fn told(image: &Image) -> (Self, String) {
+    /// The same with a description.
+    pub(super) fn described(image: &Image) -> (Self, String) {
         (Self::of(image), image.describe())
     }
 }
 
-/// A history with its crashes: the first one is in the steps, each other one in the recovery from the one before or, where more is
-/// done after that recovery, in that.
+/// A history with its crashes. The first one is in the steps. Each later one is in the recovery
+/// from the one before, or in the steps after that recovery, if there are any.
 ///
-/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …; CUT LOSS; then STEP STEP …; CUT
-/// LOSS`, without what is dropped, and reads what it prints.
+/// Prints as `CONFIGURATION; STEP STEP …; CUT LOSS; CUT LOSS`, or as `CONFIGURATION; STEP STEP …;
+/// CUT LOSS; then STEP STEP …; CUT LOSS`. The dropped instruction is not printed. Parsing reads the
+/// same text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case<Step> {
     /// Name of the subject's configuration.
     pub configuration: String,
-    /// What is done.
+    /// The steps of the history.
     pub steps: Vec<Step>,
     /// A flush or fence that is left out.
     pub dropped: Option<Dropped>,
-    /// None, or a last one after which more is done, if the steps themselves go wrong.
+    /// The crashes, or none if the steps themselves go wrong. If the steps after a recovery go
+    /// wrong, the last crash has them.
     pub crashes: Vec<Crash<Step>>,
 }
 
@@ -68,25 +70,25 @@ pub struct Case<Step> {
 pub struct Failure<Step> {
     /// Name of the subject's structure.
     pub structure: &'static str,
-    /// What has to be done to see it.
+    /// The case that shows it.
     pub case: Case<Step>,
-    /// What is wrong.
-    pub what: String,
-    /// The crashes in words.
+    /// The problem.
+    pub problem: String,
+    /// Descriptions of the crashes.
     pub crashes: Vec<String>,
 }
 
 /// A text that is not a [`Case`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a case: it takes a configuration, steps, and crashes such as `57 kill` or `57 9:12f`, with semicolons in between"
+    "{text:?} is not a case: expected a configuration, steps, and crashes such as `57 kill` or `57 9:12f`, separated by semicolons"
 )]
 pub struct ParseCaseError {
     text: String,
 }
 
 impl<Step> Case<Step> {
-    /// The steps before the first crash, with number 0, or those after the recovery from one of them.
+    /// The steps before the first crash (number 0), or after the recovery from one of the crashes.
     pub(super) fn run_mut(&mut self, number: usize) -> &mut Vec<Step> {
         match number.checked_sub(1) {
             None => &mut self.steps,
@@ -147,15 +149,15 @@ impl<Step: FromStr> FromStr for Case<Step> {
 
 impl<Step> Failure<Step> {
     /// Steps that go wrong without a crash.
-    pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, what: String) -> Box<Self> {
+    pub fn without_crash<S: Subject<Step = Step>>(subject: &S, steps: Vec<Step>, problem: String) -> Box<Self> {
         let configuration = subject.configuration().to_owned();
         let case = Case { configuration, steps, dropped: None, crashes: Vec::new() };
-        Box::new(Self { structure: subject.structure(), case, what, crashes: Vec::new() })
+        Box::new(Self { structure: subject.structure(), case, problem, crashes: Vec::new() })
     }
 }
 
 impl<Step: Display> Failure<Step> {
-    /// The command that goes through it again.
+    /// The command that replays it.
     pub fn command(&self) -> String {
         let dropped = self.case.dropped.as_ref().map_or(String::new(), |dropped| format!(" --drop {dropped}"));
         format!("terrane-lab crash {}{dropped} --replay '{}'", self.structure, self.case)
@@ -164,7 +166,7 @@ impl<Step: Display> Failure<Step> {
 
 impl<Step: Display> Display for Failure<Step> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(formatter, "{} ({}): {}", self.structure, self.case.configuration, self.what)?;
+        writeln!(formatter, "{} ({}): {}", self.structure, self.case.configuration, self.problem)?;
         if let Some(dropped) = &self.case.dropped {
             writeln!(formatter, "  left out: {dropped}")?;
         }

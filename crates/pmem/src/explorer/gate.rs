@@ -1,4 +1,4 @@
-//! Whether each flush and each fence is needed, and seen to be.
+//! The mutation gate: is each flush and each fence needed, and is its loss caught?
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,37 +11,39 @@ use super::near::{Near, left_out};
 use super::{Breadth, Dropped, Explorer, Failure, History, Subject, Tally, places, recover};
 use crate::Instruction;
 
-/// How long to look.
+/// The size of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// What histories are drawn from, one after the other until the loss is caught.
+    /// The seeds of histories, one after the other until the loss is caught.
     pub seeds: std::ops::Range<u64>,
-    /// What to leave out; everything in turn, if nothing is named.
+    /// The instruction to leave out; each in turn, if `None`.
     pub only: Option<Dropped>,
     /// How many images of each cut are tried.
     pub breadth: Breadth,
-    /// How many of each cut that comes soon after something was left out. These are few, and show most.
+    /// The same for cuts soon after something was left out. These are few, and show most.
     pub near: Breadth,
-    /// Of the cuts, every so many are recovered from to learn what recovery flushes and fences.
+    /// Recovery is run from one in this many cuts, to learn its flushes and fences.
     pub names_stride: usize,
-    /// Whether a name is looked for in every configuration that has it, and not only until one has shown it.
+    /// Whether a name is searched for in every configuration that has it, and not only until one
+    /// has shown it.
     pub in_all: bool,
-    /// Of the cuts, every so many are tried with crashes inside of recovery, if others have shown nothing.
+    /// If other crashes have shown nothing, crashes inside of recovery are tried at one in this
+    /// many cuts.
     pub inside_stride: usize,
 }
 
-/// The case that shows that something is needed.
+/// The case that shows that an instruction is needed.
 #[derive(Clone, Debug)]
 pub struct Catch<Step> {
-    /// What was left out.
+    /// The instruction that was left out.
     pub dropped: Dropped,
-    /// What goes wrong without it, as it was found: with all steps of the history.
+    /// The failure without it, as it was found: with all steps of the history.
     pub failure: Failure<Step>,
-    /// What the history was drawn from.
+    /// The seed of the history.
     pub seed: u64,
     /// Steps that had returned.
     pub steps_done: usize,
-    /// The step that the crash interrupts, or after which it comes; or the creation.
+    /// The step that the crash interrupts or follows, or the creation.
     pub step: String,
 }
 
@@ -57,22 +59,22 @@ impl<Step> Catch<Step> {
     }
 }
 
-/// What each name's loss was caught by.
+/// The cases that caught the loss of each name.
 #[derive(Clone, Debug)]
 pub struct GateReport<Step> {
     /// Name of the structure.
     pub structure: &'static str,
     /// At least one for each name.
     pub caught: Vec<Catch<Step>>,
-    /// Names whose loss a test of its own shows, each with the test.
+    /// Names whose loss another test shows, each with the test.
     pub elsewhere: BTreeMap<Dropped, &'static str>,
     /// Names whose loss nothing has shown, each with the configuration.
     pub uncaught: Vec<(Dropped, String)>,
-    /// Names that the structure has and no run has come to, without a test of their own.
+    /// Names of the structure that no run has reached, without a test of their own.
     pub unreached: BTreeSet<Dropped>,
-    /// Names of the structure's that a run has come to, with an instruction that the structure is not said to have there.
+    /// Names of the structure that a run has reached with an instruction that it does not list.
     pub unlisted: BTreeSet<Dropped>,
-    /// What was looked at.
+    /// The size of the search so far.
     pub tally: Tally,
 }
 
@@ -89,12 +91,12 @@ impl<Step> GateReport<Step> {
         }
     }
 
-    /// Whether every flush and every fence of the structure was left out, and its loss shown.
+    /// Whether every flush and fence of the structure was left out and its loss caught.
     pub fn is_closed(&self) -> bool {
         self.uncaught.is_empty() && self.unreached.is_empty() && self.unlisted.is_empty()
     }
 
-    /// The different names that were caught.
+    /// The distinct names that were caught.
     pub fn names(&self) -> BTreeSet<&Dropped> {
         self.caught.iter().map(|caught| &caught.dropped).collect()
     }
@@ -125,11 +127,12 @@ impl<Step> fmt::Display for GateReport<Step> {
     }
 }
 
-/// Leaves out one flush or fence of the subjects after the other, and looks for a crash that shows it.
+/// Leaves out one flush or fence of the subjects after the other, and searches for a crash that
+/// shows it.
 ///
-/// Only where lines have to be flushed; subjects on other media are passed over. Names come from histories and from the
-/// recoveries that follow their crashes, and are compared with those that the structure has ([`Subject::places`]). Fails if
-/// a history goes wrong without anything being left out.
+/// Subjects on media that need no flushes are skipped. The names come from histories and from the
+/// recoveries that follow their crashes. They are compared with the names that the structure lists
+/// ([`Subject::places`]). It is an error if a history goes wrong with nothing left out.
 pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Step>, Box<Failure<S::Step>>> {
     let mut report = GateReport::new();
     let mut caught: BTreeSet<Dropped> = BTreeSet::new();
@@ -162,7 +165,7 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Ste
                     free.insert(History::record(subject, subject.steps(seed), None)?.controller.log());
                 }
                 let places = left_out(&logs[&seed], &dropped);
-                let looked = Looked { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
+                let looked = Omission { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
                 found = catch(subject, &looked, gate, &mut report.tally);
                 if found.is_some() {
                     break;
@@ -189,15 +192,16 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Ste
     Ok(report)
 }
 
-/// What a subject flushes and fences.
+/// The flushes and fences of a subject.
 struct Names {
-    /// In a history, its creation included.
+    /// In a history, including its creation.
     of_history: BTreeSet<Dropped>,
-    /// In recovery from crashes of it.
+    /// In recovery from its crashes.
     of_recoveries: BTreeSet<Dropped>,
 }
 
-/// What a subject flushes and fences in a history, its creation included, and in recovery from crashes at every so many of its cuts.
+/// The flushes and fences of a subject in a history, including its creation, and in recovery from
+/// crashes at one in `stride` of its cuts.
 pub fn names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<BTreeSet<Dropped>, Box<Failure<S::Step>>> {
     let Names { of_history, of_recoveries } = all_names(subject, seed, stride)?;
     Ok(of_history.into_iter().chain(of_recoveries).collect())
@@ -211,7 +215,7 @@ fn all_names<S: Subject>(subject: &S, seed: u64, stride: usize) -> Result<Names,
         let losses = history.controller.images(cut, &extremes, seed);
         for image in losses.chain([history.controller.process_kill(cut)]) {
             let restarted = image.restart();
-            // What is wrong with it is told where it is looked for.
+            // A problem with it is reported by the search itself.
             let _ = recover(subject, &restarted, None);
             of_recoveries.extend(Instruction::sites(&restarted));
         }
@@ -226,34 +230,34 @@ fn own_names<S: Subject>(subject: &S, names: BTreeSet<(Instruction, &'static str
     own.map(|(instruction, site)| Dropped { instruction, site: site.to_owned() }).collect()
 }
 
-/// What is left out, and of which history.
-struct Looked<'d> {
+/// The instruction that is left out, and from which history.
+struct Omission<'d> {
     dropped: &'d Dropped,
     seed: u64,
-    /// Where in the history.
+    /// Its occurrences in the history.
     places: Vec<usize>,
     is_of_creation: bool,
     is_of_recovery: bool,
 }
 
-fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
-    let &Looked { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
+fn catch<S: Subject>(subject: &S, looked: &Omission<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
+    let &Omission { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
         Err(failure) => Some((failure, Some(0))),
         Ok(history) => {
             let mut explorer = Explorer::new(subject);
             explorer.tally.histories += 1;
             let cuts = history.power_cuts_from(0);
-            // What the creation alone has shows there soonest.
+            // If only the creation has it, crashes there show it soonest.
             let is_meant = |cut: &usize| is_of_creation && history.steps_done(*cut).is_none();
             let of_creation: Vec<usize> = cuts.iter().copied().filter(is_meant).collect();
             let near = Near { places, cuts: &cuts }.cuts_of(&history.controller.log());
             let found = near
                 .into_iter()
                 .find_map(|cut| explorer.power_losses(&history, cut, &gate.near).err())
-                .or_else(|| look(&mut explorer, &history, &of_creation, &gate.breadth, 1))
+                .or_else(|| search_cuts(&mut explorer, &history, &of_creation, &gate.breadth, 1))
                 .or_else(|| is_of_recovery.then(|| near_in_recovery(&mut explorer, &history, dropped, gate)).flatten())
-                .or_else(|| look(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
+                .or_else(|| search_cuts(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
             *tally += explorer.tally;
             found.map(|failure| {
                 let done = failure.case.crashes.first().and_then(|crash| history.steps_done(crash.cut));
@@ -270,9 +274,9 @@ fn catch<S: Subject>(subject: &S, looked: &Looked<'_>, gate: &Gate, tally: &mut 
     Some(Catch { dropped: dropped.clone(), failure: *failure, seed, steps_done, step })
 }
 
-/// The first thing that is wrong after crashes at some cuts, or, if there is none, after crashes at some of these and in the
-/// recovery that follows.
-fn look<S: Subject>(
+/// The first problem after crashes at some cuts. If there is none, the first after crashes at some
+/// of these and in the recovery that follows.
+fn search_cuts<S: Subject>(
     explorer: &mut Explorer<'_, S>,
     history: &History<'_, S>,
     cuts: &[usize],
@@ -286,7 +290,7 @@ fn look<S: Subject>(
     found.or_else(|| few.find_map(|cut| explorer.inside_recovery(history, *cut, &breadth).err()))
 }
 
-/// The first thing that is wrong after a crash in a recovery, soon after something was left out there.
+/// The first problem after a crash in a recovery, soon after something was left out there.
 fn near_in_recovery<S: Subject>(
     explorer: &mut Explorer<'_, S>,
     history: &History<'_, S>,
@@ -298,7 +302,8 @@ fn near_in_recovery<S: Subject>(
     cuts.into_iter().find_map(|cut| explorer.inside_recovery_near(history, cut, dropped, &gate.near, &mut tried).err())
 }
 
-/// The cuts in another order, far ones after each other: most of what matters is caught soon somewhere.
+/// The cuts in another order, distant ones next to each other: most faults are caught soon
+/// somewhere.
 fn spread(cuts: Vec<usize>) -> Vec<usize> {
     let keyed: BTreeMap<u32, usize> =
         cuts.iter().enumerate().map(|(number, &cut)| ((number as u32).reverse_bits(), cut)).collect();

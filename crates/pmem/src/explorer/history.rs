@@ -9,27 +9,28 @@ use terrane_testkit::crash::{Controller, Image};
 
 use super::{Checked, Crash, Dropped, Failure, Subject, guarded, leaving_out};
 
-/// Threads that are numbered while a history runs would change what is done together. So one runs at a time.
+/// Only one history runs at a time: numbering threads of several would change their actions.
 static RUNNING: Mutex<()> = Mutex::new(());
 
-/// The events of a run, and what the structure held before and after each step.
+/// The events of a run, and the structure's contents before and after each step.
 #[derive(Debug)]
 pub struct History<'s, S: Subject> {
     pub(super) subject: &'s S,
     pub(super) steps: Vec<S::Step>,
     pub(super) dropped: Option<Dropped>,
-    /// The events; a mark for each step that has returned, 0 before the first.
+    /// The events, with a mark for each step that has returned, and mark 0 before the first.
     pub controller: Arc<Controller>,
     models: Vec<S::Model>,
-    /// Number of the first cut at which the pool is there, whatever is lost.
+    /// The first cut at which the pool exists, whatever is lost.
     pool_made: usize,
-    /// Number of the cut before the first step, and with it that of each step's end.
+    /// The cut before the first step, and the cut at each step's end.
     ends: Vec<usize>,
-    /// What came before, if the run goes on after a crash.
+    /// The history before, if this run follows a crash.
     before: Option<Before<S::Step>>,
 }
 
-/// The steps before the first crash, and each crash with its words. The last one says what is done now.
+/// The steps before the first crash, and each crash with its description. The last crash holds the
+/// present steps.
 #[derive(Clone, Debug)]
 struct Before<Step> {
     steps: Vec<Step>,
@@ -37,8 +38,8 @@ struct Before<Step> {
 }
 
 impl<'s, S: Subject> History<'s, S> {
-    /// Runs steps, by two threads in turn: what one of them has not fenced, the other one's fences do not make
-    /// durable. Fails if the steps go wrong without any crash.
+    /// Runs steps, on two threads in turn, so that one thread's fences do not make the other's
+    /// stores durable. It is an error if the steps go wrong without a crash.
     pub fn record(
         subject: &'s S,
         steps: Vec<S::Step>,
@@ -53,15 +54,16 @@ impl<'s, S: Subject> History<'s, S> {
         })
     }
 
-    /// Recovers from a crash of this history, or the last of some of which each is in the recovery from the one before, and runs
-    /// other steps. It is known what the recovery finds. The cuts are those from the end of the recovery on.
+    /// Recovers from a crash of this history and runs other steps. The crash is the last of
+    /// several, each in the recovery from the one before. `found` is what the recovery finds. The
+    /// cuts are those from the end of the recovery on.
     pub(super) fn resume(
         &self,
         (before, last): (&[&Image], &Image),
         found: S::Model,
         steps: Vec<S::Step>,
     ) -> Result<Self, Box<Failure<S::Step>>> {
-        let mut past = self.past(before.iter().copied().chain([last]).map(Crash::told));
+        let mut past = self.past(before.iter().copied().chain([last]).map(Crash::described));
         if let Some((crash, _)) = past.crashes.last_mut() {
             crash.then = steps.clone();
         }
@@ -88,7 +90,7 @@ impl<'s, S: Subject> History<'s, S> {
         let _running = RUNNING.lock();
         match guarded(|| run(&mut history)) {
             Ok(()) => Ok(history),
-            Err(what) => Err(history.failure(Vec::new(), what)),
+            Err(problem) => Err(history.failure(Vec::new(), problem)),
         }
     }
 
@@ -103,7 +105,7 @@ impl<'s, S: Subject> History<'s, S> {
                 subject.apply(&structure, &mut model, next)?;
                 Ok(model)
             };
-            // A new thread each time: nothing that it fences later helps this step.
+            // A new thread each time: its later fences do not help this step.
             model = match step % 2 {
                 0 => run()?,
                 _ => std::thread::scope(|scope| scope.spawn(|| guarded(run)).join())
@@ -111,7 +113,7 @@ impl<'s, S: Subject> History<'s, S> {
             };
         }
         let left = subject.observe(&mut structure)?;
-        if left == model { Ok(()) } else { Err(format!("it holds {left:?} in place of {model:?}")) }
+        if left == model { Ok(()) } else { Err(format!("it holds {left:?} instead of {model:?}")) }
     }
 
     /// Number of steps.
@@ -124,12 +126,12 @@ impl<'s, S: Subject> History<'s, S> {
         self.steps.is_empty()
     }
 
-    /// Steps that have returned at a cut; `None` while the structure is created.
+    /// Steps that have returned at a cut; `None` during the creation.
     pub fn steps_done(&self, cut: usize) -> Option<usize> {
         self.ends.partition_point(|&end| end <= cut).checked_sub(1)
     }
 
-    /// What a crash at a cut may leave.
+    /// The contents that a crash at a cut may leave.
     pub(super) fn allowed(&self, cut: usize) -> &[S::Model] {
         let (first, count) = self.steps_done(cut).map_or((0, 1), |done| (done, 2));
         &self.models[first..(first + count).min(self.models.len())]
@@ -140,8 +142,9 @@ impl<'s, S: Subject> History<'s, S> {
         self.ends.iter().copied()
     }
 
-    /// Every cut while this many steps have returned, or more. With no step, those inside of the creation are among
-    /// them, from where the pool is there; of a run that goes on after a crash, those after recovery.
+    /// Every cut at which at least this many steps have returned. With no step, this includes the
+    /// cuts inside of the creation once the pool exists. For a run that follows a crash, they begin
+    /// after recovery.
     pub fn cuts_from(&self, step: usize) -> impl DoubleEndedIterator<Item = usize> + use<S> {
         let (first, last) = self.cuts().into_inner();
         let first = if step == 0 { first } else { self.ends.get(step).copied().unwrap_or(last) };
@@ -153,22 +156,22 @@ impl<'s, S: Subject> History<'s, S> {
         self.pool_made..=self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Those among the cuts at which power losses leave all that they leave at any cut.
+    /// The cuts at which power losses leave all that they leave at any cut.
     pub fn power_cuts_from(&self, step: usize) -> Vec<usize> {
         let is_sufficient = sufficient(&self.controller, self.subject.domain());
         self.cuts_from(step).filter(is_sufficient).collect()
     }
 
-    /// That the last of these crashes goes wrong; without any, the steps themselves.
-    pub fn failure(&self, crashes: Vec<(Crash<S::Step>, String)>, what: String) -> Box<Failure<S::Step>> {
+    /// A failure of the last of these crashes; without any, of the steps themselves.
+    pub fn failure(&self, crashes: Vec<(Crash<S::Step>, String)>, problem: String) -> Box<Failure<S::Step>> {
         let Before { steps, crashes } = self.past(crashes);
-        let mut failure = Failure::without_crash(self.subject, steps, what);
+        let mut failure = Failure::without_crash(self.subject, steps, problem);
         failure.case.dropped = self.dropped.clone();
         (failure.case.crashes, failure.crashes) = crashes.into_iter().unzip();
         failure
     }
 
-    /// All that was done, and the crashes of it, the last of which are these.
+    /// All earlier steps and crashes, followed by these crashes.
     fn past(&self, crashes: impl IntoIterator<Item = (Crash<S::Step>, String)>) -> Before<S::Step> {
         let first = || Before { steps: self.steps.clone(), crashes: Vec::new() };
         let mut past = self.before.clone().unwrap_or_else(first);
@@ -177,13 +180,14 @@ impl<'s, S: Subject> History<'s, S> {
     }
 }
 
-/// Whether no later cut can lose all that a cut can lose. Where stores wait for a fence or sync, that is so right before
-/// it; a store or flush takes nothing away from what could be lost before it.
+/// Whether no later cut can lose all that this cut can lose. Where stores wait for a fence or sync,
+/// this is right before it. A store or flush never reduces the possible losses of the cuts before
+/// it.
 pub(super) fn sufficient(controller: &Controller, domain: PersistenceDomain) -> impl FnMut(&usize) -> bool + use<> {
     let log = controller.log();
     move |&cut: &usize| {
         let is_store = matches!(log.get(cut), Some(Event::Pool(PoolEvent::Store { .. } | PoolEvent::Flush { .. })));
-        // With caches that are durable, every store is at once.
+        // With durable caches, every store is durable at once.
         domain == PersistenceDomain::Eadr || !is_store
     }
 }

@@ -1,17 +1,18 @@
-//! Looks for crashes that a structure in a pool does not survive. For tests and the laboratory.
+//! Searches for crashes that a structure in a pool does not survive. For tests and the laboratory.
 //!
-//! A [`Subject`] is a structure in one configuration. A [`History`] is a run of it under the crash controller; its
-//! crashes are the cuts between any two events, and at each what a power loss or a kill may leave. [`Explorer`] recovers from
-//! these images and asks for durable linearizability: what is there is what was there after the last step
-//! that had returned, or after the one that was under way, and the structure works on. Also inside of recovery, and in
-//! what is done after it; [`Explorer::chain`] goes on after many crashes, one after the other.
+//! A [`Subject`] is a structure in one configuration. A [`History`] is a run of it under the crash
+//! controller. Its crashes are the cuts between any two events, each with the states that a power
+//! loss or a kill may leave. [`Explorer`] recovers from these images and demands durable
+//! linearizability. So the contents are those after the last step that had returned, or after the
+//! one in progress. The structure must also be usable then. Crashes inside of recovery and after it
+//! are tried as well; [`Explorer::chain`] crashes many times in succession.
 //!
-//! Images that hold the same are recovered from once. Where all of a cut's images are to be tried, only lines that
-//! recovery reads make a difference ([`terrane_testkit::crash::Branches`]).
+//! Images with equal contents are recovered from once. Where all images of a cut are tried, they
+//! branch only on lines that recovery reads ([`terrane_testkit::crash::Branches`]).
 //!
-//! [`sample`] draws histories, [`gate`] leaves out one flush or fence after the other, each of which has to be noticed, and
-//! [`Canary`] is wrong on purpose: if it passes, the explorer is worth nothing. A [`Failure`] is made small by
-//! [`shrink`], and prints as a [`Case`] that [`replay`] goes through again.
+//! [`sample`] draws histories. [`gate`] leaves out one flush or fence after the other, and each
+//! loss has to be caught. [`Canary`] is wrong on purpose, and has to be caught too. [`shrink`]
+//! makes a [`Failure`] small. It prints as a [`Case`] that [`replay`] runs again.
 
 mod canary;
 mod case;
@@ -45,26 +46,26 @@ pub use shrink::{replay, shrink};
 
 use crate::{Dropping, PersistenceDomain, Traced};
 
-/// What came of a check: what is wrong, in words.
+/// Result of a check; the error describes the problem.
 pub type Checked<T> = Result<T, String>;
 
 /// A structure in one configuration, as the explorer runs it.
 ///
-/// Everything has to be deterministic: the same calls make the same events. Its words are reached by
-/// [`Dropping<Traced>`](Dropping), so that what it flushes can be left out.
+/// It must be deterministic: the same calls make the same events. It reaches its words through
+/// [`Dropping<Traced>`](Dropping), so that its flushes can be left out.
 pub trait Subject: Sync {
     /// The structure in use.
     type Structure: Sync;
-    /// Something done to it. It makes sense in every state, so that histories can be shortened; its text has no blanks and
-    /// no semicolons.
+    /// An operation on it. It must make sense in every state, so that histories can be shortened.
+    /// Its text has no blanks and no semicolons.
     type Step: Clone + Display + FromStr + Send + Sync;
-    /// What the structure holds, as a value; at first, the default.
+    /// The contents of the structure, as a value; initially, the default.
     type Model: Clone + Default + PartialEq + Debug + Send;
 
     /// Name of the structure, such as `fbr`.
     fn structure(&self) -> &'static str;
 
-    /// Name of the configuration, which no other one of the structure has.
+    /// Name of the configuration, unique within the structure.
     fn configuration(&self) -> &str;
 
     /// The medium.
@@ -73,33 +74,34 @@ pub trait Subject: Sync {
     /// A new, empty structure in a pool of its own.
     fn create(&self, storage: &dyn Storage) -> Checked<Self::Structure>;
 
-    /// Opens it again: recovery. Where a crash has left a pool without the structure, that is made.
+    /// Opens it again, with recovery. Creates the structure if a crash has left a pool without it.
     fn open(&self, storage: &dyn Storage) -> Checked<Self::Structure>;
 
-    /// A history to run, drawn from a seed.
+    /// A random history for a seed.
     fn steps(&self, seed: u64) -> Vec<Self::Step>;
 
-    /// Takes a step, in the structure and in its model, and compares what came of it.
+    /// Takes a step, in the structure and in its model, and compares the results.
     fn apply(&self, structure: &Self::Structure, model: &mut Self::Model, step: &Self::Step) -> Checked<()>;
 
-    /// Checks the structure, and says what it holds.
+    /// Checks the structure, and gives its contents.
     fn observe(&self, structure: &mut Self::Structure) -> Checked<Self::Model>;
 
-    /// Checks that a structure which holds this can be used further.
-    fn work_on(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
+    /// Checks that a structure with these contents can be used further.
+    fn check_usable(&self, structure: &mut Self::Structure, model: Self::Model) -> Checked<()>;
 
-    /// All flushes and fences that belong to the structure, and not to what lies below it. The [`gate`] fails if it does not
-    /// come to one of them.
+    /// All flushes and fences of the structure itself, without those of lower layers. The [`gate`]
+    /// fails if it does not reach one of them.
     fn places(&self) -> Vec<Place>;
 
-    /// Of a flush or fence whose loss no history of steps one after the other shows: file and name of the test that does.
+    /// File and name of the test that shows the loss of a flush or fence, if no history of
+    /// consecutive steps does.
     fn shown_by(&self, dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None
     }
 }
 
-/// Runs something of a subject; a panic is something wrong as well.
+/// Runs a function of a subject. A panic is a problem as well.
 fn guarded<T>(run: impl FnOnce() -> Checked<T>) -> Checked<T> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -108,7 +110,7 @@ fn guarded<T>(run: impl FnOnce() -> Checked<T>) -> Checked<T> {
     })
 }
 
-/// Makes or opens a structure, without an instruction that may be left out.
+/// Makes or opens a structure, with an instruction left out, if one is given.
 fn leaving_out<T>(dropped: Option<&Dropped>, run: impl FnOnce() -> T) -> T {
     match dropped {
         None => run(),
@@ -116,7 +118,8 @@ fn leaving_out<T>(dropped: Option<&Dropped>, run: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Recovers under a controller, without an instruction that may be left out, and looks what is there.
+/// Recovers under a controller, with an instruction left out if one is given, and observes the
+/// contents.
 fn recover<S: Subject>(subject: &S, controller: &Controller, dropped: Option<&Dropped>) -> Checked<S::Model> {
     let storage = controller.storage();
     guarded(|| {

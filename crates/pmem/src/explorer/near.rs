@@ -1,4 +1,4 @@
-//! The cuts at which something that was left out is missing.
+//! The cuts at which an instruction that was left out is missing.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,14 @@ use terrane_storage::event::{Event, PoolEvent};
 use super::Dropped;
 use crate::Instruction;
 
-/// Places of a run that are looked at, at most; the others do the same again.
+/// The most places of a run that are tried. The others do the same again.
 const PLACES_MAX: usize = 24;
 
-/// Fences until which something is looked at as missing. The next one may be that of the line that should have waited.
+/// An instruction counts as missing for this many fences. The next fence may be that of the line
+/// that should have waited.
 const FENCES: usize = 2;
 
-/// Where a run that leaves something out would have it, by the log of the same run with nothing left out.
+/// Where a run that leaves an instruction out would have it, by the log of the complete run.
 pub(super) fn left_out(whole: &[Event], Dropped { instruction, site }: &Dropped) -> Vec<usize> {
     let is_meant = |event: &Event| match event {
         Event::Pool(PoolEvent::Flush { site: name, .. }) => *instruction == Instruction::Flush && name == site,
@@ -24,14 +25,14 @@ pub(super) fn left_out(whole: &[Event], Dropped { instruction, site }: &Dropped)
     places.enumerate().map(|(before, place)| place - before).collect()
 }
 
-/// Where something was left out of a run, and the cuts that are to be chosen from, in rising order.
+/// Where something was left out of a run, and the cuts to choose from, in ascending order.
 pub(super) struct Near<'r> {
     pub(super) places: &'r [usize],
     pub(super) cuts: &'r [usize],
 }
 
 impl Near<'_> {
-    /// The cuts that come soon after a place, those of far places after each other.
+    /// The cuts soon after a place, with those of distant places next to each other.
     pub(super) fn cuts_of(&self, log: &[Event]) -> Vec<usize> {
         let mut places: Vec<usize> = (0..self.places.len()).collect();
         places.sort_unstable_by_key(|&number| (number as u32).reverse_bits());

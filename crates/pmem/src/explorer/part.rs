@@ -3,14 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One of so many parts of a list of cases, which it shares with the others in turn: each of them has small and large ones.
+/// One of several parts of a list of cases. The parts take the cases in turn, so each part has
+/// small and large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     number: usize,
     of: usize,
 }
 
-/// What is no part.
+/// A text that is not a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part is written K/N, such as 1/4, with K from 1 to N")]
 pub struct ParsePartError;
@@ -19,7 +20,7 @@ impl Part {
     /// All cases.
     pub const ALL: Self = Self { number: 1, of: 1 };
 
-    /// The first of so many parts; of one, if there are none.
+    /// The first of `of` parts; of one, if that is 0.
     pub fn first_of(of: usize) -> Self {
         Self { number: 1, of: of.max(1) }
     }

@@ -1,14 +1,14 @@
-//! The flushes and fences that a structure has, whether a run comes to them or not.
+//! The flushes and fences that a structure has, whether or not a run reaches them.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
 use crate::Instruction;
 
-/// A flush or a fence that is left out wherever it has this name.
+/// A flush or fence that is left out wherever it has this name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dropped {
-    /// Which of the two.
+    /// Flush or fence.
     pub instruction: Instruction,
     /// Its name.
     pub site: String,
@@ -24,7 +24,7 @@ impl Display for Dropped {
     }
 }
 
-/// A name, and which instructions there are of it.
+/// A name and its instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     name: &'static str,
@@ -32,12 +32,12 @@ pub struct Place {
 }
 
 impl Place {
-    /// Of a flush alone.
+    /// Of a flush only.
     pub const fn flush(name: &'static str) -> Self {
         Self { name, instructions: &[Instruction::Flush] }
     }
 
-    /// Of a fence alone.
+    /// Of a fence only.
     pub const fn fence(name: &'static str) -> Self {
         Self { name, instructions: &[Instruction::Fence] }
     }
@@ -52,14 +52,14 @@ impl Place {
         self.name
     }
 
-    /// What can be left out here.
+    /// The instructions that can be left out here.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         let (instructions, name) = (self.instructions, self.name);
         instructions.iter().map(move |&instruction| Dropped { instruction, site: name.to_owned() })
     }
 }
 
-/// All that can be left out of a structure.
+/// All instructions that can be left out of a structure.
 pub(super) fn all(places: &[Place]) -> BTreeSet<Dropped> {
     places.iter().flat_map(Place::dropped).collect()
 }

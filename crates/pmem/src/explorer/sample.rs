@@ -1,4 +1,4 @@
-//! Histories that are drawn, by as many threads as there are processors.
+//! Random histories, on as many threads as there are processors.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,31 +19,31 @@ const CUTS: usize = 48;
 /// Cuts of a history at which the process is killed.
 const KILLS: usize = 16;
 
-/// Cuts of a history from which recovery is interrupted.
+/// Cuts of a history with interrupted recoveries.
 const INTERRUPTED: usize = 2;
 
-/// Cuts of a history after which it goes on, and steps until power fails again.
+/// Cuts of a history after which it continues, and the steps until power fails again.
 const RESUMED: usize = 2;
 const RESUMED_STEPS: usize = 8;
 
 const BREADTH: Breadth = Breadth { branches: 12, samples: 12, seed: 0 };
 const BREADTH_INSIDE: Breadth = Breadth { branches: 3, samples: 2, seed: 0 };
 
-/// What to draw.
+/// The size of the sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// What the first history is drawn from; the others follow.
+    /// The seed of the first history. The others follow.
     pub seed: u64,
-    /// Images to try, at least: histories are drawn until they have so many.
+    /// The least number of images. Histories are drawn until they have that many.
     pub images: u64,
     /// A flush or fence to leave out.
     pub dropped: Option<Dropped>,
 }
 
-/// Tries images of random histories, of the subjects in turn, and stops at the first thing that is wrong.
+/// Tries images of random histories, of the subjects in turn, and stops at the first problem.
 ///
-/// Which thread draws a history changes nothing: the tally is of the first ones, in the order of their seeds, that suffice. Others that
-/// were under way then are seen through, and not counted.
+/// The result does not depend on which thread draws a history. The tally counts the first
+/// histories, by seed, that suffice. Others in progress are finished and not counted.
 pub fn sample<S: Subject>(subjects: &[S], sample: &Sample) -> (Tally, Option<Failure<S::Step>>) {
     let (next, images) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_over = AtomicBool::new(subjects.is_empty());
@@ -88,12 +88,12 @@ fn draw<S: Subject>(
     let losses = history.power_cuts_from(0);
     let few = |cuts: &[usize], count: usize, random: &mut SmallRng| {
         let mut few: Vec<usize> = cuts.choose_multiple(random, count).copied().collect();
-        // In rising order, cutting is fast.
+        // Cutting is fast in ascending order.
         few.sort_unstable();
         few
     };
     let breadth = Breadth { seed: random.random(), ..BREADTH };
-    // All that can come of lost pages is that the pool is refused.
+    // Lost pages can only lead to a refused pool.
     let (cuts, killed) = match explorer.subject().domain() {
         PersistenceDomain::PageCache => (KILLS, CUTS),
         PersistenceDomain::Adr | PersistenceDomain::Eadr => (CUTS, KILLS),

@@ -14,45 +14,46 @@ use super::{Checked, Crash, Dropped, Failure, History, Subject, guarded, recover
 /// How many images of a cut are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breadth {
-    /// Up to so many that recovery can tell apart; if there are no more, these are all.
+    /// The most images that recovery can distinguish. If there are no more, all of them are tried.
     pub branches: usize,
-    /// If there are more: nothing kept, everything kept, and so many that are drawn.
+    /// If there are more: nothing kept, everything kept, and this many random ones.
     pub samples: usize,
-    /// What they are drawn from.
+    /// Their seed.
     pub seed: u64,
 }
 
-/// The cuts of what is done after a recovery.
+/// The cuts in the steps after a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cuts {
     /// All of them.
     All,
-    /// Those at which a step has returned and no other one begun: what is lost there was acknowledged.
+    /// Those at which a step has returned and no other one has begun. A loss there is one of
+    /// acknowledged contents.
     BetweenSteps,
 }
 
-/// Power losses that are drawn of each cut from which recovery is interrupted.
+/// Random power losses for each cut whose recovery is interrupted.
 const FIRST_SAMPLES: usize = 2;
 
-/// Power losses that are drawn of a cut on the page cache: all that can come of them is that the pool is refused.
+/// Random power losses for each cut on the page cache, where they can only lead to a refused pool.
 const REFUSED: usize = 4;
 
-/// Of recoveries that left the same as an earlier one, one in so many is worked on too: should more than the contents matter, that
-/// shows it.
-const WORKED_ON_AGAIN: u64 = 16;
+/// If a recovery left the same contents as an earlier one, its further use is checked in one of
+/// this many cases. This shows whether more than the contents matters.
+const USABLE_CHECKED_AGAIN: u64 = 16;
 
-/// What was looked at.
+/// The size of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Histories.
     pub histories: u64,
-    /// Cuts of them, and of recoveries.
+    /// Cuts of histories and of recoveries.
     pub cuts: u64,
-    /// Cuts of which not every image was tried that recovery can tell apart.
+    /// Cuts at which not every image was tried that recovery can distinguish.
     pub cuts_sampled: u64,
     /// Images.
     pub images: u64,
-    /// Images that were recovered from: the others held what one of these did.
+    /// Images that were recovered from. The others had the same contents as one of these.
     pub distinct: u64,
 }
 
@@ -66,31 +67,32 @@ impl AddAssign for Tally {
     }
 }
 
-/// What recovery made of an image, which depends on the contents alone.
+/// The result of recovery from an image. It depends only on the contents.
 #[derive(Debug)]
 struct Outcome<Model> {
     found: Checked<Model>,
-    /// Whether opening said that it cannot be opened; not that it panicked, or that what it opened is wrong.
+    /// Whether opening reported that it cannot be opened. False if it panicked or opened something
+    /// wrong.
     is_refused: bool,
     reads: Reads,
 }
 
-/// The search in one subject's images; it remembers what became of each.
+/// The search in one subject's images, with the outcome of each.
 #[derive(Debug)]
 pub struct Explorer<'s, S: Subject> {
     subject: &'s S,
     outcomes: HashMap<u64, Outcome<S::Model>>,
-    /// What recoveries left that could be worked on, and what was read of it then.
+    /// Contents after recovery that were usable, with the words that this check read.
     usable: HashMap<u64, WordsRead>,
-    /// What was looked at so far.
+    /// The size of the search so far.
     pub tally: Tally,
 }
 
-/// What a search ends with: nothing, or the first thing that is wrong.
+/// The end of a search: nothing, or the first problem.
 pub(super) type Search<S> = Result<(), Box<Failure<<S as Subject>::Step>>>;
 
 impl<'s, S: Subject> Explorer<'s, S> {
-    /// One that knows no image.
+    /// An explorer that has seen no image.
     pub fn new(subject: &'s S) -> Self {
         Self { subject, outcomes: HashMap::new(), usable: HashMap::new(), tally: Tally::default() }
     }
@@ -100,7 +102,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.subject
     }
 
-    /// Forgets the images, so that they take no room.
+    /// Forgets the images, to free memory.
     pub fn forget(&mut self) {
         self.outcomes.clear();
         self.usable.clear();
@@ -119,25 +121,25 @@ impl<'s, S: Subject> Explorer<'s, S> {
         history.cuts_from(from_step).try_for_each(|cut| self.kill(history, cut))
     }
 
-    /// Tries what a power loss at a cut may leave.
+    /// Tries the states that a power loss at a cut may leave.
     pub fn power_losses(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
-        self.losses(&history.controller, cut, breadth, |explorer, image| explorer.judge(history, image))
+        self.losses(&history.controller, cut, breadth, |explorer, image| explorer.verify(history, image))
     }
 
-    /// Tries what a kill at a cut leaves.
+    /// Tries the state that a kill at a cut leaves.
     pub fn kill(&mut self, history: &History<'_, S>, cut: usize) -> Search<S> {
-        self.judge(history, &history.controller.process_kill(cut)).map(drop)
+        self.verify(history, &history.controller.process_kill(cut)).map(drop)
     }
 
-    /// Tries crashes in the recovery from a crash at a cut: from a kill there, and from the power losses that keep nothing,
-    /// everything, and what is drawn.
+    /// Tries crashes in the recovery from a crash at a cut. The first crash is a kill, or a power
+    /// loss that keeps nothing, everything, or random lines.
     pub fn inside_recovery(&mut self, history: &History<'_, S>, cut: usize, breadth: &Breadth) -> Search<S> {
         let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| self.inside(history, &image, None, breadth))
     }
 
-    /// The same at every cut of a history from a step on. Crashes that leave the same as one that was tried are passed over:
-    /// so many lead to so few recoveries.
+    /// The same at every cut of a history from a step on. Crashes that leave the same contents as
+    /// an earlier one are skipped: many crashes lead to few recoveries.
     pub fn inside_all_recoveries(
         &mut self,
         history: &History<'_, S>,
@@ -152,8 +154,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
         })
     }
 
-    /// The same as [`Explorer::inside_recovery`], but of each recovery only soon after something that is left out of it; nothing, where it would not have it anyway.
-    /// Crashes that leave the same as one that was tried are passed over.
+    /// Like [`Explorer::inside_recovery`], but crashes each recovery only soon after something that
+    /// was left out of it. Does nothing for recoveries without that instruction. Crashes that leave
+    /// the same contents as an earlier one are skipped.
     pub(super) fn inside_recovery_near(
         &mut self,
         history: &History<'_, S>,
@@ -166,15 +169,16 @@ impl<'s, S: Subject> Explorer<'s, S> {
             self.crashes_at(&history.controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
         first.try_for_each(|image| {
             let whole = image.restart();
-            // What is wrong with it is told of the image itself.
+            // A problem with it is reported for the image itself.
             let _ = recover(self.subject, &whole, None);
             let places = left_out(&whole.log(), dropped);
             if places.is_empty() { Ok(()) } else { self.inside(history, &image, Some(&places), breadth) }
         })
     }
 
-    /// Tries power losses in what is done after the recovery from crashes at a cut, which are those of
-    /// [`Explorer::inside_recovery`]: in up to so many steps, the next ones of the history.
+    /// Tries power losses after the recovery from crashes at a cut, which are those of
+    /// [`Explorer::inside_recovery`]. Up to `steps` steps follow the recovery, the next ones of the
+    /// history.
     pub fn after_recovery(
         &mut self,
         history: &History<'_, S>,
@@ -199,8 +203,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
     ) -> Search<S> {
         let mut first = self.crashes_at(&history.controller, cut, breadth);
         first.try_for_each(|image| {
-            // What is wrong with it is told of the image itself.
-            let Ok(found) = self.outcome(&image).found.clone() else { return self.judge(history, &image).map(drop) };
+            // A problem with it is reported for the image itself.
+            let Ok(found) = self.outcome(&image).found.clone() else { return self.verify(history, &image).map(drop) };
             let resumed = history.resume((&[], &image), found, then.to_vec())?;
             match cuts {
                 Cuts::All => self.all_power_losses(&resumed, 0, breadth),
@@ -209,8 +213,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         })
     }
 
-    /// A kill at a cut, and the power losses that keep nothing, everything, and what is drawn; of these none where all that can come
-    /// of them is that the pool is refused.
+    /// A kill at a cut, and the power losses that keep nothing, everything, and random lines. No
+    /// power losses on the page cache, where they only lead to a refused pool.
     pub(super) fn crashes_at(
         &self,
         controller: &Controller,
@@ -224,7 +228,8 @@ impl<'s, S: Subject> Explorer<'s, S> {
         losses.filter(move |_| survives_power).chain([controller.process_kill(cut)])
     }
 
-    /// Tries crashes in the recovery from one image; all of them, or those near to some of its events.
+    /// Tries crashes in the recovery from one image: all of them, or those soon after some of its
+    /// events.
     fn inside(
         &mut self,
         history: &History<'_, S>,
@@ -233,22 +238,23 @@ impl<'s, S: Subject> Explorer<'s, S> {
         breadth: &Breadth,
     ) -> Search<S> {
         let restarted = first.restart();
-        // What is wrong with it is told of the image itself.
+        // A problem with it is reported for the image itself.
         let Ok(found) = recover(self.subject, &restarted, history.dropped.as_ref()) else {
-            return self.judge(history, first).map(drop);
+            return self.verify(history, first).map(drop);
         };
         let last = restarted.events();
         let mut is_sufficient = sufficient(&restarted, self.subject.domain());
         let all: Vec<usize> = (0..=last).collect();
         let cuts = places.map(|places| Near { places, cuts: &all }.cuts_of(&restarted.log()));
         for cut in cuts.unwrap_or(all) {
-            // What was seen stays.
+            // Contents that were observed must stay.
             let allowed = if cut == last { std::slice::from_ref(&found) } else { history.allowed(first.cut()) };
-            let judge = |explorer: &mut Self, image: &Image| explorer.judge_as(history, &[first], image, allowed);
+            let verify =
+                |explorer: &mut Self, image: &Image| explorer.verify_against(history, &[first], image, allowed);
             if is_sufficient(&cut) {
-                self.losses(&restarted, cut, breadth, judge)?;
+                self.losses(&restarted, cut, breadth, verify)?;
             }
-            judge(self, &restarted.process_kill(cut))?;
+            verify(self, &restarted.process_kill(cut))?;
         }
         Ok(())
     }
@@ -258,7 +264,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         controller: &Controller,
         cut: usize,
         breadth: &Breadth,
-        mut judge: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
+        mut verify: impl FnMut(&mut Self, &Image) -> Result<Reads, Box<Failure<S::Step>>>,
     ) -> Search<S> {
         self.tally.cuts += 1;
         let breadth = match self.subject.domain() {
@@ -268,7 +274,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let mut branches = controller.branches(cut);
         for _ in 0..breadth.branches {
             let Some(image) = branches.next() else { return Ok(()) };
-            let reads = judge(self, &image)?;
+            let reads = verify(self, &image)?;
             branches.note(&reads);
         }
         if branches.next().is_none() {
@@ -276,15 +282,15 @@ impl<'s, S: Subject> Explorer<'s, S> {
         }
         self.tally.cuts_sampled += 1;
         let budget = Budget { exhaustive_pending: 0, samples: breadth.samples, name_order: NameOrder::AnySubset };
-        controller.images(cut, &budget, breadth.seed).try_for_each(|image| judge(self, &image).map(drop))
+        controller.images(cut, &budget, breadth.seed).try_for_each(|image| verify(self, &image).map(drop))
     }
 
-    fn judge(&mut self, history: &History<'_, S>, image: &Image) -> Result<Reads, Box<Failure<S::Step>>> {
-        self.judge_as(history, &[], image, history.allowed(image.cut()))
+    fn verify(&mut self, history: &History<'_, S>, image: &Image) -> Result<Reads, Box<Failure<S::Step>>> {
+        self.verify_against(history, &[], image, history.allowed(image.cut()))
     }
 
-    /// Whether what is left is one of what it may be; then, what recovery has read.
-    pub(super) fn judge_as(
+    /// Checks that the contents are among the allowed ones. Gives the words that recovery has read.
+    pub(super) fn verify_against(
         &mut self,
         history: &History<'_, S>,
         before: &[&Image],
@@ -296,17 +302,17 @@ impl<'s, S: Subject> Explorer<'s, S> {
             subject.domain() == PersistenceDomain::PageCache && image.crash() == crash::Crash::PowerLoss;
         let outcome = self.outcome(image);
         let wrong = match &outcome.found {
-            Ok(_) if has_lost_pages => "it was opened, where pages may be lost".to_owned(),
+            Ok(_) if has_lost_pages => "it was opened although pages may be lost".to_owned(),
             Ok(model) if allowed.contains(model) => return Ok(outcome.reads.clone()),
-            Ok(model) => format!("it holds {model:?} in place of one of {allowed:?}"),
+            Ok(model) => format!("it holds {model:?} instead of one of {allowed:?}"),
             Err(_) if has_lost_pages && outcome.is_refused => return Ok(outcome.reads.clone()),
-            Err(what) => what.clone(),
+            Err(problem) => problem.clone(),
         };
-        let crashes = before.iter().copied().chain([image]).map(Crash::told);
+        let crashes = before.iter().copied().chain([image]).map(Crash::described);
         Err(history.failure(crashes.collect(), wrong))
     }
 
-    /// What is left, if that is one of what it may be.
+    /// The contents, if they are among the allowed ones.
     pub(super) fn survive(
         &mut self,
         history: &History<'_, S>,
@@ -314,10 +320,10 @@ impl<'s, S: Subject> Explorer<'s, S> {
         image: &Image,
         allowed: &[S::Model],
     ) -> Result<S::Model, Box<Failure<S::Step>>> {
-        self.judge_as(history, before, image, allowed)?;
+        self.verify_against(history, before, image, allowed)?;
         let found = self.outcome(image).found.clone();
-        let crashes = || before.iter().copied().chain([image]).map(Crash::told).collect();
-        found.map_err(|what| history.failure(crashes(), what))
+        let crashes = || before.iter().copied().chain([image]).map(Crash::described).collect();
+        found.map_err(|problem| history.failure(crashes(), problem))
     }
 
     fn outcome(&mut self, image: &Image) -> &Outcome<S::Model> {
@@ -325,7 +331,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         self.outcomes.entry(image.hash_contents()).or_insert_with(|| {
             self.tally.distinct += 1;
             let (subject, storage, usable) = (self.subject, image.watched(), &mut self.usable);
-            let is_spot_check = self.tally.distinct.is_multiple_of(WORKED_ON_AGAIN);
+            let is_spot_check = self.tally.distinct.is_multiple_of(USABLE_CHECKED_AGAIN);
             let (mut reads, mut is_refused) = (None, false);
             let found = guarded(|| {
                 let mut structure = subject.open(&storage).inspect_err(|_| is_refused = true)?;
@@ -334,7 +340,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
                 let read_then = match usable.get(&left) {
                     Some(read_then) if !is_spot_check => read_then,
                     _ => {
-                        subject.work_on(&mut structure, model.clone())?;
+                        subject.check_usable(&mut structure, model.clone())?;
                         let read_then = storage.take_touched().words_read();
                         usable.entry(left).insert_entry(read_then).into_mut()
                     }

@@ -1,4 +1,4 @@
-//! Failures made small, and gone through again.
+//! Shrinking failures, and replaying them.
 
 use std::ops::RangeInclusive;
 
@@ -7,26 +7,27 @@ use terrane_testkit::crash::{Controller, Image};
 use super::search::Search;
 use super::{Breadth, Case, Checked, Crash, Cuts, Explorer, Failure, History, Loss, Subject, recover};
 
-/// Histories that are tried at most.
+/// The most histories that are tried.
 const HISTORIES: usize = 300;
 
 const BREADTH: Breadth = Breadth { branches: 48, samples: 24, seed: 1 };
 const BREADTH_INSIDE: Breadth = Breadth { branches: 4, samples: 4, seed: 1 };
 
-/// A failure with fewer steps, then an earlier cut, then fewer losses, as far as one can be found soon. After more than one recovery with
-/// steps after it, only fewer losses: the crashes before the last one are of these steps alone.
+/// A smaller failure, as far as one is found soon: with fewer steps, then an earlier cut, then
+/// fewer losses. If there is more than one recovery with steps after it, only with fewer losses,
+/// since the earlier crashes fit these steps only.
 pub fn shrink<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let mut smallest = failure;
     let mut left = HISTORIES;
     let mut case = smallest.case.clone();
-    // What comes after the step that the crash interrupts does not matter.
+    // Steps after the one that the crash interrupts do not matter.
     if let (Some(crash), Ok(history)) = (case.crashes.first(), record(subject, &case)) {
         case.steps.truncate(history.steps_done(crash.cut).unwrap_or(0) + 1);
     }
     if let Some(found) = find(subject, &case) {
         smallest = found;
     }
-    // Later steps first: what needs them often needs few of the others.
+    // Later steps first: a step that is needed often needs few of the others.
     for run in (0..=smallest.case.crashes.len()).rev() {
         let length = |smallest: &Failure<S::Step>| smallest.case.clone().run_mut(run).len();
         let mut size = length(&smallest).div_ceil(2);
@@ -59,7 +60,8 @@ fn record<'s, S: Subject>(subject: &'s S, case: &Case<S::Step>) -> Result<Histor
     History::record(subject, case.steps.clone(), case.dropped.clone())
 }
 
-/// The first failure of a case's steps, in the last of them or after it, with as many crashes as there were.
+/// The first failure of a case's steps, in the last of them or after it, with the same number of
+/// crashes.
 fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step>> {
     if case.crashes.iter().skip(1).any(|crash| !crash.then.is_empty()) {
         return None;
@@ -88,12 +90,12 @@ fn find<S: Subject>(subject: &S, case: &Case<S::Step>) -> Option<Failure<S::Step
 /// The same failure with fewer losses in its last crash.
 fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::Step> {
     let Ok(history) = record(subject, &failure.case) else { return failure };
-    let Ok(Crashes { history, images, allowed }) = go_through(history, &failure.case) else { return failure };
+    let Ok(Crashes { history, images, allowed }) = run_again(history, &failure.case) else { return failure };
     let Some((last, before)) = images.split_last() else { return failure };
     let before: Vec<&Image> = before.iter().collect();
     let mut smallest = failure;
     let mut explorer = Explorer::new(subject);
-    last.shrink(|image| match explorer.judge_as(&history, &before, image, &allowed) {
+    last.shrink(|image| match explorer.verify_against(&history, &before, image, &allowed) {
         Ok(_) => false,
         Err(failure) => {
             smallest = *failure;
@@ -103,43 +105,45 @@ fn keep_more<S: Subject>(subject: &S, failure: Failure<S::Step>) -> Failure<S::S
     smallest
 }
 
-/// Goes through a case again: what goes wrong, if it does. Fails if the case is not one of the subject's.
+/// Replays a case, and gives the failure, if it fails again. It is an error if the case does not
+/// fit the subject.
 pub fn replay<S: Subject>(subject: &S, case: &Case<S::Step>) -> Checked<Option<Failure<S::Step>>> {
-    let gone_through = record(subject, case).map_err(Gone::Wrong).and_then(|history| go_through(history, case));
-    let Crashes { history, images, allowed } = match gone_through {
+    let outcome = record(subject, case).map_err(Unreached::Wrong).and_then(|history| run_again(history, case));
+    let Crashes { history, images, allowed } = match outcome {
         Ok(crashes) => crashes,
-        Err(Gone::Wrong(failure)) => return Ok(Some(*failure)),
-        Err(Gone::Foreign(what)) => return Err(what),
+        Err(Unreached::Wrong(failure)) => return Ok(Some(*failure)),
+        Err(Unreached::Foreign(problem)) => return Err(problem),
     };
     let Some((last, before)) = images.split_last() else { return Ok(None) };
     let before: Vec<&Image> = before.iter().collect();
-    let judged = Explorer::new(subject).judge_as(&history, &before, last, &allowed);
+    let judged = Explorer::new(subject).verify_against(&history, &before, last, &allowed);
     Ok(judged.err().map(|failure| *failure))
 }
 
-/// The last history of a case, what each of the crashes of it and of recovery from it leaves, and what may be there after the last one.
+/// The last history of a case, the images of all its crashes, and the contents that may be there
+/// after the last one.
 struct Crashes<'s, S: Subject> {
     history: History<'s, S>,
     images: Vec<Image>,
     allowed: Vec<S::Model>,
 }
 
-/// Why the end of a case is not reached.
-enum Gone<Step> {
-    /// Its steps go wrong.
+/// Why replaying ended early.
+enum Unreached<Step> {
+    /// The steps go wrong.
     Wrong(Box<Failure<Step>>),
-    /// It is not one of the subject's.
+    /// The case does not fit the subject.
     Foreign(String),
 }
 
-fn go_through<'s, S: Subject>(
+fn run_again<'s, S: Subject>(
     mut history: History<'s, S>,
     case: &Case<S::Step>,
-) -> Result<Crashes<'s, S>, Gone<S::Step>> {
+) -> Result<Crashes<'s, S>, Unreached<S::Step>> {
     let leave = |controller: &Controller, crash: &Crash<S::Step>| match &crash.loss {
         Loss::Kill => Ok(controller.process_kill(crash.cut)),
         Loss::Power(choice) => {
-            controller.image_with(crash.cut, choice).map_err(|foreign| Gone::Foreign(foreign.to_string()))
+            controller.image_with(crash.cut, choice).map_err(|foreign| Unreached::Foreign(foreign.to_string()))
         }
     };
     let dropped = case.dropped.as_ref();
@@ -149,7 +153,7 @@ fn go_through<'s, S: Subject>(
         let mut controller = history.controller.clone();
         let outside = |cuts: RangeInclusive<usize>| {
             let (from, to) = cuts.into_inner();
-            Gone::Foreign(format!("a crash comes at {}, and could at {from} to {to}", crash.cut))
+            Unreached::Foreign(format!("there is no cut {}: cuts are from {from} to {to}", crash.cut))
         };
         match images.last() {
             None => {
@@ -161,7 +165,7 @@ fn go_through<'s, S: Subject>(
             }
             Some(before) => {
                 controller = before.restart();
-                let found = recover(history.subject, &controller, dropped).map_err(Gone::Foreign)?;
+                let found = recover(history.subject, &controller, dropped).map_err(Unreached::Foreign)?;
                 if crash.cut > controller.events() {
                     return Err(outside(0..=controller.events()));
                 }
@@ -175,9 +179,9 @@ fn go_through<'s, S: Subject>(
             images.push(image);
             continue;
         }
-        let found = recover(history.subject, &image.restart(), dropped).map_err(Gone::Foreign)?;
+        let found = recover(history.subject, &image.restart(), dropped).map_err(Unreached::Foreign)?;
         let before: Vec<&Image> = images.iter().collect();
-        history = history.resume((&before, &image), found, crash.then.clone()).map_err(Gone::Wrong)?;
+        history = history.resume((&before, &image), found, crash.then.clone()).map_err(Unreached::Wrong)?;
         images.clear();
     }
     Ok(Crashes { history, images, allowed })

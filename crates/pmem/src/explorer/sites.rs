@@ -1,14 +1,14 @@
-//! Whether what is left out on purpose is all that a crate flushes and fences.
+//! Checks that the mutation gate covers all flushes and fences of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Place, Subject};
 
-/// Prefixes of names that are not the library's: of structures that are made to be explored, and of unit tests.
+/// Prefixes of names outside of the library: those of subjects for the explorer, and of unit tests.
 const OTHERS: [&str; 3] = ["canary", "explored", "test"];
 
-/// What makes a name. In two parts, as this file is looked through too.
+/// The text that makes a name. It is in two parts, since this file is searched too.
 const NEW: &str = concat!("Site", "::new(");
 
 /// A constant that is a name, and how often its file uses it.
@@ -17,9 +17,11 @@ struct Definition {
     uses: usize,
 }
 
-/// Checks that the places of a subject are those of the sources of a crate, each with a name that no other has.
+/// Checks that the places of a subject are those in the sources of a crate, each with a unique
+/// name.
 ///
-/// A name is a constant of one file. There a flush or a fence uses it once, and both twice, or once as what is persisted.
+/// A name is a constant of one file. A flush or a fence uses it once. If it has both, they use it
+/// twice, or one persist uses it once.
 pub fn check_sources(crate_directory: &str, places: &[Place]) {
     let mut found: BTreeMap<String, Definition> = BTreeMap::new();
     for file in sources(&Path::new(crate_directory).join("src")) {
@@ -47,7 +49,8 @@ pub fn check_sources(crate_directory: &str, places: &[Place]) {
     }
 }
 
-/// Checks that the tests which subjects name for what their histories do not show are there. `crates` is the directory of all crates.
+/// Checks that the tests exist which subjects name for losses that their histories do not show.
+/// `crates` is the directory of all crates.
 pub fn check_tests<S: Subject>(crates: &Path, subjects: &[S]) {
     for subject in subjects {
         for dropped in subject.places().iter().flat_map(Place::dropped) {
@@ -59,8 +62,8 @@ pub fn check_tests<S: Subject>(crates: &Path, subjects: &[S]) {
     }
 }
 
-/// Checks that names which the sources and tests of a crate mention are those of places: a test that waits for a name which there is
-/// no more waits in vain, and passes.
+/// Checks that every name in the sources and tests of a crate is that of a place. A test that waits
+/// for a name that no longer exists would wait in vain, and pass.
 pub fn check_mentions(crate_directory: &str, places: &[Place]) {
     let structures: BTreeSet<&str> = places.iter().filter_map(|place| place.name().split('.').next()).collect();
     let names: BTreeSet<&str> = places.iter().map(Place::name).collect();
@@ -77,7 +80,7 @@ pub fn check_mentions(crate_directory: &str, places: &[Place]) {
     }
 }
 
-/// The names in the table that the laboratory keeps.
+/// The names in the laboratory's table.
 pub fn names_in_table(table: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(table).unwrap();
     let names = text.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()));

@@ -1,5 +1,5 @@
-//! Multi-word compare-and-swap as the crash explorer runs it: operations happen whole or not at all, what was done
-//! stays, and blocks belong to those who link them.
+//! Multi-word compare-and-swap as a subject of the crash explorer. It checks that operations happen
+//! whole or not at all, that acknowledged ones stay, and that blocks belong to their links.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::{
 const SETUP: Site = Site::new("explored.setup");
 const NODE: Site = Site::new("explored.node");
 
-/// All of this crate: those of pools and of the allocator too, which it uses all the time.
+/// All sites of this crate: also those of pools and of the allocator, which are always used.
 const PLACES: [Place; 20] = [
     Place::both("allocator.announce"),
     Place::flush("allocator.acquire"),
@@ -42,14 +42,14 @@ const PLACES: [Place; 20] = [
     Place::both("pool.header.second"),
 ];
 
-/// Words of the table, each in a line of its own: three that are always equal, one that changes alone, two links to
-/// blocks that hold a number, and the sums.
+/// Words of the table, each in a line of its own: three that are always equal, one that changes
+/// alone, two links to blocks that hold a number, and the sums.
 const TABLE: u64 = SUMS + WORDS as u64;
 
-/// The first of some words of which any number is added to at once.
+/// The first of the sums. An operation adds to any number of them at once.
 const SUMS: u64 = 6;
 
-/// Steps of a history that is drawn.
+/// Steps of a random history.
 const STEPS: usize = 12;
 
 /// A table of words in a pool, changed by operations on several of them.
@@ -60,7 +60,7 @@ pub struct Explored {
 }
 
 impl Explored {
-    /// One for each medium.
+    /// One configuration for each medium.
     pub fn configurations() -> Vec<Self> {
         [
             ("adr", PersistenceDomain::Adr),
@@ -76,24 +76,24 @@ impl Explored {
     }
 }
 
-/// What is done to the table.
+/// An operation on the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Counts the first three up.
+    /// Adds one to each of the first three words.
     Count,
     /// Puts blocks with this number under both links, and the number into the single word.
     Replace(u64),
-    /// Tries the same where one of the words is not what it is said to be.
+    /// Tries the same with a wrong old value for one of the words.
     Fail,
-    /// Acquires a block for that, and gives it up.
+    /// Acquires a block for that, and abandons the operation.
     GiveUp,
-    /// Counts the single word up.
+    /// Adds one to the single word.
     Single,
-    /// Adds one to so many of the sums, from the first one on: one to [`WORDS`].
+    /// Adds one to this number of the sums, from the first one on: one to [`WORDS`].
     Add(usize),
 }
 
-/// An operation, and whether what was retired ends with it.
+/// An operation, and whether retired parts are settled after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// What is done.
@@ -142,7 +142,8 @@ impl FromStr for Step {
     }
 }
 
-/// What the table holds: the count, the single word, the number under the links, 0 without any, and the sums.
+/// The contents of the table: the count, the single word, the number under the links (0 without
+/// any), and the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     count: u64,
@@ -186,7 +187,7 @@ fn set_up(pool: crate::Result<Table>) -> Checked<Table> {
         backend.store(ROOT, table);
         backend.persist(ROOT..ROOT + WORD_LENGTH, SETUP);
         intent.finish();
-        // The first one adds a page of descriptors.
+        // The first descriptor adds a page.
         drop(Descriptor::new(&pool, &pool.pin()).map_err(text)?);
     }
     Ok(pool)
@@ -214,7 +215,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 let before = read(number)?;
                 descriptor.swap(word(number), before, before + 1).map_err(text)?;
             }
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
         Operation::Replace(number) => {
             let blocks = [fill(&mut descriptor, number, 64)?, fill(&mut descriptor, number, 100)?];
@@ -226,7 +227,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 }
             }
             descriptor.swap(word(3), read(3)?, number).map_err(text)?;
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
         Operation::Fail => {
             let block = fill(&mut descriptor, 99, 64)?;
@@ -237,7 +238,7 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
             }
             descriptor.swap(word(3), read(3)?, 98).map_err(text)?;
             descriptor.swap(word(5), read(5)? + 64, 97 * 64).map_err(text)?;
-            ensure(!descriptor.execute().map_err(text)?, || "a word is another one, and it succeeds".to_owned())
+            ensure(!descriptor.execute().map_err(text)?, || "it succeeded with a wrong old value".to_owned())
         }
         Operation::GiveUp => {
             fill(&mut descriptor, 99, 100)?;
@@ -255,14 +256,14 @@ fn run(pool: &Table, operation: Operation) -> Checked<()> {
                 let before = read(sum)?;
                 descriptor.swap(word(sum), before, before + 1).map_err(text)?;
             }
-            ensure(descriptor.execute().map_err(text)?, || "nobody is in the way, and it fails".to_owned())
+            ensure(descriptor.execute().map_err(text)?, || "it failed without a conflict".to_owned())
         }
     }
 }
 
-/// Changes one word by each descriptor in turn: what a crash has left in them of other words shows.
+/// Changes one word by each descriptor in turn. Entries that a crash has left in them show.
 fn use_all_descriptors(pool: &Table, model: &mut Model) -> Checked<()> {
-    // While it is held, none is used twice.
+    // While it is held, no descriptor is used twice.
     let _guard = pool.pin();
     (0..pool.free_descriptors()).try_for_each(|_| {
         run(pool, Operation::Add(1))?;
@@ -344,14 +345,14 @@ impl Subject for Explored {
         check(pool)
     }
 
-    fn work_on(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
+    fn check_usable(&self, pool: &mut Table, mut model: Model) -> Checked<()> {
         use Operation::{Add, Count, Fail, GiveUp, Replace};
         use_all_descriptors(pool, &mut model)?;
         for operation in [Replace(50), Count, Fail, GiveUp, Replace(60), Add(WORDS)] {
             run(pool, operation)?;
             model.take(operation);
             let found = self.observe(pool)?;
-            ensure(found == model, || format!("{operation:?} made {found:?} in place of {model:?}"))?;
+            ensure(found == model, || format!("{operation:?} made {found:?} instead of {model:?}"))?;
         }
         Ok(())
     }
@@ -371,11 +372,9 @@ impl Subject for Explored {
             (_, "allocator.format.bitmap") => {
                 Some("pmem/tests/allocator_crash.rs: a_power_loss_while_a_chunk_changes_its_block_length_loses_nothing")
             }
-            // One thread after the other meets no mark.
-            (_, "pmwcas.clean") => {
-                Some("pmem/src/pmwcas/late_tests.rs: what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves")
-            }
-            // Intents are used while the table is made alone, and nothing else has been in its blocks before.
+            // Threads that run one after the other meet no mark.
+            (_, "pmwcas.clean") => Some("pmem/src/pmwcas/late_tests.rs: a_late_question_is_taken_back_durably"),
+            // Intents are used only while the table is made, in blocks that were never used before.
             (Instruction::Flush, "allocator.clear" | "allocator.page") | (_, "allocator.retire") => {
                 Some("pmem/tests/allocator_crash.rs: no_flush_and_no_fence_can_be_left_out")
             }

@@ -1,5 +1,6 @@
-//! The steps on words that are shared: installing, deciding, completing, reading. Whoever meets a descriptor in a word takes
-//! the same steps as its owner. `thread` is a number that no other live thread has.
+//! The steps on shared words: installing, deciding, completing, reading. Any thread that meets a
+//! descriptor in a word takes the same steps as its owner. `thread` is a number that no other live
+//! thread has.
 
 use super::layout::{CONDITIONAL, DIRTY, Entry, FLAGS, INSTALLED, State, Status};
 use super::layout::{conditional, decode_conditional, installed};
@@ -10,37 +11,39 @@ const DECIDE: Site = Site::new("pmwcas.decide");
 const COMPLETE: Site = Site::new("pmwcas.complete");
 const CLEAN: Site = Site::new("pmwcas.clean");
 
-/// What the steps are taken on: words, some of which are descriptors.
+/// The memory that the steps work on: words, some of them in descriptors.
 pub(super) trait Memory {
     type Backend: Backend;
 
     fn backend(&self) -> &Self::Backend;
 
-    /// Whether a descriptor begins at an offset, which may be any.
+    /// Whether a descriptor begins at an offset, which may be any number.
     fn is_descriptor(&self, offset: u64) -> Result<bool>;
 
     fn damaged(&self, offset: u64, reason: String) -> Error;
 
-    /// How far a descriptor has come.
+    /// The state and the use of a descriptor.
     fn status(&self, descriptor: u64) -> Result<Status> {
         Status::decode(self.backend().load(descriptor))
-            .ok_or_else(|| self.damaged(descriptor, "a descriptor has a state that there is not".to_owned()))
+            .ok_or_else(|| self.damaged(descriptor, "a descriptor has an unknown state".to_owned()))
     }
 }
 
-/// Brings an operation to its end, whoever began it. Its descriptor is durable. Who runs it is its owner, or has met it while it
-/// was undecided: [`help`].
+/// Brings an operation to its end, whoever began it. Its descriptor is durable. The caller is its
+/// owner, or has met it while it was undecided ([`help`]).
 ///
-/// 1. Every word is given to the descriptor, in the order of the addresses, unless one holds something else than it
-///    should, or what nothing leaves in a word: then the operation fails, and that damage is given back. Then all words
-///    are made durable (M2).
-/// 2. The status is decided once, by a compare-and-swap; success is made durable before anybody stores a new value (M3).
-/// 3. Every word that the descriptor still has is given its value, marked as dirty, made durable, and unmarked (M4).
+/// 1. Every word is given to the descriptor, in the order of the addresses. The operation fails if
+///    one holds another value than expected, or something that no operation leaves; that damage is
+///    returned. Then all words are made durable (M2).
+/// 2. The status is decided once, by a compare-and-swap. Success is made durable before any thread
+///    stores a new value (M3).
+/// 3. Every word that the descriptor still has gets its value, marked as dirty, is made durable,
+///    and is unmarked (M4).
 pub(super) fn run<M: Memory>(memory: &M, descriptor: u64, thread: u64) -> Result<Option<Error>> {
     run_from(memory, descriptor, 0, thread)
 }
 
-/// The same where the entries before `first` have been given to the descriptor by others.
+/// The same if others have given the entries before `first` to the descriptor.
 pub(super) fn run_from<M: Memory>(memory: &M, descriptor: u64, first: usize, thread: u64) -> Result<Option<Error>> {
     let status = memory.status(descriptor)?;
     let mut damage = None;
@@ -48,14 +51,14 @@ pub(super) fn run_from<M: Memory>(memory: &M, descriptor: u64, first: usize, thr
         let installed = install_all(memory, descriptor, status.stamp, first, thread);
         let state = if matches!(installed, Ok(true)) { State::Succeeded } else { State::Failed };
         damage = installed.err();
-        // Where it fails, somebody else has decided.
+        // If this fails, another thread has decided.
         let _ = memory.backend().compare_exchange(descriptor, status.encode(), Status { state, ..status }.encode());
     }
     complete(memory, descriptor, |_| true)?;
     Ok(damage)
 }
 
-/// The first step; whether all words hold the descriptor, or have held it.
+/// The first step. Gives whether all words hold the descriptor, or have held it.
 fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, first: usize, thread: u64) -> Result<bool> {
     let backend = memory.backend();
     for (index, entry) in Entry::load_all(backend, descriptor, stamp).skip(first) {
@@ -70,8 +73,8 @@ fn install_all<M: Memory>(memory: &M, descriptor: u64, stamp: u64, first: usize,
     Ok(true)
 }
 
-/// The third step for some of the addresses, and what has to be durable before it. After a failure that is nothing: undecided is
-/// as good.
+/// The third step for some of the addresses, after making the status durable. After a failure that
+/// is not needed: undecided has the same effect.
 fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> bool) -> Result<()> {
     let backend = memory.backend();
     let status = memory.status(descriptor)?;
@@ -93,13 +96,14 @@ fn complete<M: Memory>(memory: &M, descriptor: u64, is_wanted: impl Fn(u64) -> b
         backend.fence(COMPLETE);
     }
     for (_, entry) in Entry::load_all(backend, descriptor, status.stamp).filter(|(index, _)| own[*index]) {
-        // Where it fails, a reader has done it.
+        // If this fails, a reader has done it.
         let _ = backend.compare_exchange(entry.address, value(&entry) | DIRTY, value(&entry));
     }
     Ok(())
 }
 
-/// Gives a word to a descriptor, if that is undecided and the word holds the value it should; `false` if not.
+/// Gives a word to a descriptor, if that is undecided and the word holds its old value; `false` if
+/// not.
 pub(super) fn install<M: Memory>(
     memory: &M,
     descriptor: u64,
@@ -118,7 +122,8 @@ pub(super) fn install<M: Memory>(
             Err(found) if found & FLAGS == 0 => return Ok(false),
             Err(found) => {
                 help(memory, entry.address, found, thread)?;
-                // The other operation may have led back to this one, and that run have asked and ended it (M6).
+                // The other operation may have led back to this one, and that run may have asked
+                // and ended it (M6).
                 if memory.status(descriptor)?.state != State::Undecided {
                     return Ok(false);
                 }
@@ -127,11 +132,12 @@ pub(super) fn install<M: Memory>(
     }
 }
 
-/// Makes of a word that asks for a descriptor's state one that the descriptor has, if that is undecided; else
-/// the value that it held.
+/// Resolves a word that asks for a descriptor's state: it gets the descriptor if that is undecided,
+/// else its old value.
 ///
-/// Between the look at the state and the compare-and-swap the descriptor may be decided. The swap then succeeds only
-/// if the word asks still, since before the decision; not if it asks again (M6).
+/// Between the check of the state and the compare-and-swap the descriptor may be decided. Then the
+/// swap succeeds only if the word has asked since before the decision, and not if it asks again
+/// (M6).
 fn resolve<M: Memory>(memory: &M, asking: u64) -> Result<()> {
     if let Some(answer) = Answer::find(memory, asking)? {
         answer.give(memory.backend());
@@ -139,7 +145,7 @@ fn resolve<M: Memory>(memory: &M, asking: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a word that asks is to be changed into.
+/// The new contents of a word that asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     address: u64,
@@ -165,12 +171,14 @@ impl Answer {
     }
 }
 
-/// Does for a word with flags what has to be done until it has none.
+/// Helps until a word has no flags.
 ///
-/// An undecided operation holds all its words up to the one where it was met. Who helps it begins after that: so this thread, whose
-/// operation has led here, goes upwards from one operation to the next, and never comes back to a word where it has asked (M6).
+/// An undecided operation holds all its words up to the one where it was met. A helper begins after
+/// that word. So this thread goes upwards from one operation to the next, and never comes back to a
+/// word where it has asked (M6).
 fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<()> {
-    // It was overwritten, or changed without a guard: nobody would ever take the descriptor out of it.
+    // The word was overwritten, or changed without a guard: no thread would ever take the
+    // descriptor out of it.
     let damaged =
         || Err(memory.damaged(address, format!("the word there is {found:#x}, which no operation leaves in it")));
     let (descriptor, index) = match found & FLAGS {
@@ -188,15 +196,16 @@ fn help<M: Memory>(memory: &M, address: u64, found: u64, thread: u64) -> Result<
     match (entry_for(memory, descriptor, address, index)?, index) {
         (None, _) => damaged(),
         (Some(_), Some(_)) => resolve(memory, found),
-        // What is wrong with another word is for its owner, whose operation has failed.
+        // Damage of another word is for its owner, whose operation has failed.
         (Some((at, State::Undecided)), None) => run_from(memory, descriptor, at + 1, thread).map(drop),
-        // It may have been retired before this thread came, so its other words may be anybody's (M10).
+        // It may have been retired before this thread came, so its other words may belong to others
+        // (M10).
         (Some(_), None) => complete(memory, descriptor, |wanted| wanted == address),
     }
 }
 
-/// The entry of a descriptor for a word, and the state, if there is such a descriptor, in use, and such an entry: the one with
-/// this index if one is given.
+/// The entry of a descriptor for a word, and the descriptor's state. `None` if there is no such
+/// descriptor in use or no such entry. With an index, only that entry counts.
 fn entry_for<M: Memory>(
     memory: &M,
     descriptor: u64,
@@ -215,10 +224,10 @@ fn entry_for<M: Memory>(
     Ok(found.map(|(at, _)| (at, state)))
 }
 
-/// Makes a dirty value durable, and says so in the word.
+/// Makes a dirty value durable, and clears the mark.
 fn clean<B: Backend>(backend: &B, address: u64, dirty: u64) {
     backend.persist(word(address), CLEAN);
-    // Where it fails, somebody else has done it, or the value is another one.
+    // If this fails, another thread has done it, or the value is another one.
     let _ = backend.compare_exchange(address, dirty, dirty & !DIRTY);
 }
 
@@ -232,8 +241,8 @@ pub(super) fn read<M: Memory>(memory: &M, address: u64, thread: u64) -> Result<u
     }
 }
 
-/// Changes one word without a descriptor. What stops in the middle of this may take away the mark of an equal value of later, so it is
-/// for tests alone.
+/// Changes one word without a descriptor. For tests only: a thread that stops in the middle may
+/// clear the mark of a later, equal value.
 #[cfg(test)]
 pub(super) fn compare_exchange<M: Memory>(
     memory: &M,

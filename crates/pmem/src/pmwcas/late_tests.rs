@@ -1,4 +1,4 @@
-//! Threads that come to a word after the operation which led them there has been decided, or ended.
+//! Threads that come to a word after the operation that led them there was decided, or has ended.
 
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::Controller;
@@ -9,9 +9,10 @@ use super::tests::{BUDGET, OTHERS, create, options, prepared, set_up, values};
 use super::*;
 use crate::{Dropping, Instruction, Traced};
 
-/// A late thread asks after the decision. Who meets the question takes it back, or else the thread itself, and then nobody may
-/// read the word before the power is lost. Whether nothing of the question is left by a power loss, where an instruction of who
-/// takes it back is left out.
+/// A late thread asks after the decision. Either another thread meets the question and takes it
+/// back, or the late thread itself does; then nobody may read the word before the power loss. An
+/// instruction of the thread that takes it back is left out. Gives whether a power loss leaves
+/// nothing of the question.
 fn a_late_question_leaves_nothing(is_met: bool, left_out: Option<Instruction>) -> bool {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
@@ -25,7 +26,7 @@ fn a_late_question_leaves_nothing(is_met: bool, left_out: Option<Instruction>) -
     if let Some(instruction) = left_out {
         pool.backend().leave_out(instruction, "pmwcas.clean");
     }
-    // In a thread of its own, whose flushes no other one's fence covers.
+    // In a thread of its own, so that no other thread's fence covers its flushes.
     std::thread::scope(|scope| {
         scope.spawn(|| match is_met {
             true => assert_eq!(values(&pool, &words), [1, 12]),
@@ -48,7 +49,7 @@ fn a_late_question_leaves_nothing(is_met: bool, left_out: Option<Instruction>) -
     if !are([1, 12]) {
         return false;
     }
-    // When the descriptor is another operation's, nobody could tell what the question was.
+    // When the descriptor belongs to another operation, nobody could tell what the question was.
     let stamp = pool.status(stopped).unwrap().stamp;
     for value in 12..52 {
         let guard = pool.pin();
@@ -66,24 +67,24 @@ fn a_question_after_the_decision_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_late_thread_takes_back_has_to_be_durable_when_it_leaves() {
+fn a_late_question_is_taken_back_durably() {
     for instruction in [Instruction::Flush, Instruction::Fence] {
         let leaves_nothing = |is_met| a_late_question_leaves_nothing(is_met, Some(instruction));
         assert_eq!([true, false].map(leaves_nothing), [false; 2], "{instruction:?} can be left out");
     }
 }
 
-/// A helper was late and asks after the operation has ended and been retired; a thread that came after that meets the question,
-/// and goes on when the helper has left.
+/// A late helper asks after the operation has ended and been retired. A thread that came after that
+/// meets the question, and continues when the helper has left.
 #[test]
-fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
+fn meeting_a_late_question_prevents_reuse_of_the_descriptor() {
     let (_, pool, words) = create(2);
     let (helper, owner) = (pool.pin(), pool.pin());
     let stopped = prepared(&pool, &owner, &words, 10);
     kernel::run(&pool, stopped, OTHERS[0]).unwrap();
     compare_exchange(&pool, words[0], 11, 1, &owner).unwrap().unwrap();
     owner.retire(crate::epoch::Retired::Descriptor(stopped));
-    owner.hurry();
+    owner.expedite();
     drop(owner);
     let asking = conditional(stopped, 0, OTHERS[1]);
     pool.backend().compare_exchange(words[0], 1, asking).unwrap();
@@ -94,7 +95,7 @@ fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
             assert_eq!(pool.backend().load(words[0]), asking);
             entered.wait();
             leave.wait();
-            // What it would do for the word that it met.
+            // The step that it would take for the word that it met.
             assert_eq!(read(&pool, words[0], &guard).unwrap(), 1);
         });
         entered.wait();
@@ -110,12 +111,12 @@ fn who_meets_a_late_question_keeps_the_descriptor_from_being_used_again() {
     assert!(pool.is_free(stopped).unwrap());
 }
 
-/// With the number of another, a late thread would take that one's question for its own, and give the word to an operation that is
-/// over (M6).
+/// With another thread's number, a late thread would take that one's question for its own, and give
+/// the word to an operation that is over (M6).
 #[test]
 fn each_thread_asks_with_a_number_of_its_own() {
     let (controller, pool, words) = create(1);
-    // What of its question is neither the descriptor nor the entry.
+    // The part of its question that is neither the descriptor nor the entry.
     let number_of_question = |value: u64| {
         let (guard, from) = (pool.pin(), controller.events());
         assert_eq!(compare_exchange(&pool, words[0], value, value + 1, &guard).unwrap(), Ok(value));
@@ -130,7 +131,7 @@ fn each_thread_asks_with_a_number_of_its_own() {
         asking.unwrap() ^ conditional(descriptor, index, 0)
     };
     let here = number_of_question(1);
-    // This thread lives on meanwhile.
+    // This thread is still alive meanwhile.
     let there = std::thread::scope(|scope| scope.spawn(|| number_of_question(2)).join().unwrap());
     assert_ne!(here, there);
     assert_eq!(number_of_question(3), here);

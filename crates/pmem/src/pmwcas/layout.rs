@@ -1,15 +1,15 @@
-//! Words and descriptors as they lie in the pool.
+//! The layout of words and descriptors.
 //!
-//! A descriptor is three lines: its status and the blocks that it names, then four entries of 32 bytes. An entry
-//! counts if it has the stamp of the descriptor's present use, which is the last of its words to be
-//! stored: in a line stores keep their order, so an entry that counts is whole.
+//! A descriptor has three lines: its status and the blocks that it names, then four entries of 32
+//! bytes. An entry counts if it has the stamp of the descriptor's present use. The stamp is stored
+//! last. Stores to one line keep their order, so an entry that counts is whole.
 
 use crate::{Backend, LINE_LENGTH, WORD_LENGTH};
 
-/// Words that are changed together, at most.
+/// The most words that are changed together.
 pub const WORDS: usize = 4;
 
-/// Blocks that a descriptor names, at most.
+/// The most blocks that a descriptor names.
 pub const DESCRIPTOR_BLOCKS: usize = 7;
 
 /// Bits of a word that values leave free.
@@ -19,8 +19,8 @@ pub const FLAGS: u64 = DIRTY | INSTALLED | CONDITIONAL;
 pub(super) const DIRTY: u64 = 1 << 63;
 /// The word belongs to a descriptor, whose offset it holds.
 pub(super) const INSTALLED: u64 = 1 << 62;
-/// The word will belong to a descriptor if that is undecided: it holds the number of a thread, of an entry, and of the
-/// descriptor's first line.
+/// The word will belong to a descriptor if that is undecided. It holds the number of a thread, of
+/// an entry, and of the descriptor's first line.
 pub(super) const CONDITIONAL: u64 = 1 << 61;
 
 const ENTRY_LENGTH: u64 = 4 * WORD_LENGTH;
@@ -39,12 +39,12 @@ const _: () = assert!(LINE_BITS + ENTRY_BITS + THREAD_BITS == 61 && WORDS == 1 <
 const _: () = assert!(DESCRIPTOR_LENGTH == 3 * LINE_LENGTH && LINE_LENGTH.is_multiple_of(ENTRY_LENGTH));
 const _: () = assert!(DESCRIPTOR_BLOCKS as u64 * WORD_LENGTH + WORD_LENGTH == LINE_LENGTH);
 
-/// How far a descriptor has come.
+/// The state of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nobody's.
+    /// Not in use.
     Free,
-    /// Names blocks that were acquired, and no words.
+    /// Names acquired blocks, and no words.
     Filling,
     Undecided,
     Succeeded,
@@ -58,7 +58,7 @@ pub(super) struct Status {
     pub(super) stamp: u64,
 }
 
-/// A word that is to be changed.
+/// A word to change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) address: u64,
@@ -90,7 +90,7 @@ pub(super) fn entry_place(descriptor: u64, index: usize) -> u64 {
     descriptor + LINE_LENGTH + index as u64 * ENTRY_LENGTH
 }
 
-/// The last word of an entry, which says for which use it is.
+/// The last word of an entry, which states its use.
 pub(super) fn stamp_place(descriptor: u64, index: usize) -> u64 {
     entry_place(descriptor, index) + 3 * WORD_LENGTH
 }
@@ -120,12 +120,12 @@ impl Entry {
     }
 }
 
-/// What a word holds while a descriptor has it.
+/// The contents of a word that a descriptor has.
 pub(super) fn installed(descriptor: u64) -> u64 {
     INSTALLED | descriptor
 }
 
-/// What a word holds while a thread asks whether a descriptor is undecided.
+/// The contents of a word while a thread asks whether a descriptor is undecided.
 pub(super) fn conditional(descriptor: u64, index: usize, thread: u64) -> u64 {
     debug_assert!(descriptor < OFFSET_MAX && thread < THREADS_MAX && index < WORDS);
     let line = descriptor / LINE_LENGTH;

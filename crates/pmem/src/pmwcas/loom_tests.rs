@@ -1,5 +1,5 @@
-//! The steps on shared words under every interleaving and every order of memory that two or three threads can meet,
-//! with a bound on the switches of threads that are not forced.
+//! The steps on shared words under every interleaving and memory order of two or three threads,
+//! with a bound on preemptions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::kernel::{self, Answer, Memory};
 use super::layout::{Entry, State, Status, conditional, installed};
 use crate::{Backend, Error, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 
-/// Some words that are not kept anywhere: descriptors from byte 64 on, and data from byte 1024.
+/// Words in memory only: descriptors from byte 64 on, and data from byte 1024.
 struct Words(Vec<AtomicU64>);
 
 const DATA: u64 = 1024;
@@ -127,7 +127,8 @@ impl Backend for Words {
     fn fence(&self, _: Site) {}
 }
 
-/// Runs what threads do to the same words, in every order; then checks the words with what each thread saw.
+/// Runs threads on the same words in every order, then checks the words against the threads'
+/// results.
 fn explore<T: 'static>(
     operations: &'static [&'static [(u64, u64, u64)]],
     preemptions: usize,
@@ -167,7 +168,7 @@ fn of_two_operations_on_the_same_words_one_succeeds() {
 }
 
 #[test]
-fn who_sees_one_new_value_sees_the_others_too() {
+fn a_reader_of_one_new_value_sees_the_others_too() {
     explore(
         &[&[(0, 0, 1), (1, 0, 1)]],
         3,
@@ -236,8 +237,9 @@ fn an_answer_is_for_the_question_that_was_asked() {
     );
 }
 
-/// A thread helps another operation for its own one, and meets that in the other one's last word. It has asked in the first word
-/// before that, and somebody has the answer; the old value comes back.
+/// A thread helps another operation for its own one, and meets that in the other one's last word.
+/// Before, it has asked in the first word, and another thread has the answer. The old value comes
+/// back.
 #[test]
 fn an_operation_that_is_met_behind_another_one_happens_once() {
     const OWN: u64 = 0;

@@ -1,64 +1,83 @@
-//! Persistent multi-word compare-and-swap: up to [`WORDS`] words of a pool change together or not at all, for every
-//! thread and over every crash, and nobody waits for anybody.
+//! Persistent multi-word compare-and-swap. Up to [`WORDS`] words of a pool change together or not
+//! at all, for every thread and over every crash. No thread waits for another.
 //!
-//! After Wang, Levandoski and Larson, "Easy lock-free indexing in non-volatile memory" (ICDE 2018). An operation is
-//! written into a descriptor, which is durable before anybody can meet it. Its words are given to it one by one, by a
-//! conditional installation (RDCSS); then it is decided; then the words get their values. Who meets a descriptor in
-//! a word completes it first, so no thread can hold up another. Values have the bits [`FLAGS`] clear; a word with one of
-//! them set is on its way. Words that change so are read by [`read`] and changed by [`Descriptor`] and
-//! [`compare_exchange`] alone, but for the first value of a word that nobody else can reach yet. The program
+//! After Wang, Levandoski and Larson, "Easy lock-free indexing in non-volatile memory" (ICDE 2018).
+//! An operation is written into a descriptor, which is durable before any other thread can meet it.
+//! Then:
+//! 1. each word is installed: a conditional installation (RDCSS) gives it to the descriptor;
+//! 2. the operation is decided;
+//! 3. each word gets its value.
+//!
+//! A thread that meets a descriptor in a word first completes it, so no thread can delay another.
+//! Values have the bits [`FLAGS`] clear. A word with one of them set is being changed. Such words
+//! are read by [`read`] only, and changed by [`Descriptor`] and [`compare_exchange`] only. The
+//! exception is the first value of a word that no other thread can reach yet. The program
 //! `examples/transfer.rs` shows the order of the calls.
 //!
 //! # What is durable when
-//! - M1: a descriptor is durable before a word holds it. An entry counts if it has the stamp of the descriptor's use. What a power
-//!   loss has left of a use that was not durable has the stamp of the next one: it is cleared when the pool is opened.
-//! - M2: a descriptor has succeeded only after all its words held it durably.
-//! - M3: a new value is in a word only after the success is durable. So recovery finds every word of what has
-//!   succeeded either with its descriptor or with a value of later, and gives the new value to the former; of what has
-//!   not, no word can hold a new value, and those that hold the descriptor get the old one.
-//! - M4: a value that was stored into a shared word is marked as dirty until it is durable. A marked value is not
-//!   returned, not built on and not replaced before it is durable. A late thread that has made the same value durable earlier may
-//!   take the mark of a later one away. What is durable of the word then is that value, or still the descriptor that says it or a
-//!   question for it; and the descriptor is not used again before the thread that has stored the value has made it durable (M5).
-//!   So M3 and M5 would bring back what an operation gives a word even if it had no mark, as long as it is flushed; no crash shows
-//!   the loss of such a mark. It is a second guard, which the paper has too: what a reader has returned is durable in its word,
-//!   and does not hang on a descriptor.
-//! - M5: a descriptor is used again only after nobody can meet it, and every thread that changed a word for it has made
-//!   that durable: each does so under its guard, and the descriptor is retired. A helper that is late may put it into a word
-//!   once more, for as long as it has its guard, and others with guards of later may meet it there; so it waits for those
-//!   too (E4 in `epoch.rs`).
+//! - M1: a descriptor is durable before a word holds it. An entry counts if it has the stamp of the
+//!   descriptor's use. A power loss may leave entries of a use that was not durable; they have the
+//!   stamp of the next use, and opening the pool clears them.
+//! - M2: a descriptor succeeds only after all its words held it durably.
+//! - M3: a new value enters a word only after the success is durable. So recovery finds each word
+//!   of a succeeded operation with the descriptor, and gives it the new value, or with a later
+//!   value. No word of another operation can hold a new value. Words that hold its descriptor get
+//!   the old value.
+//! - M4: a value that was stored into a shared word is marked as dirty until it is durable. Before
+//!   that it is not returned, not built on and not replaced. A late thread that has made an equal
+//!   value durable earlier may clear the mark of a later one. Then the durable word is one of
+//!   three: that value, the descriptor with that value, or a question for that descriptor. The
+//!   descriptor is not reused before the thread that stored the value has made it durable (M5). So
+//!   by M3 and M5, recovery would restore the value even without a mark, if it is flushed; no crash
+//!   shows the loss of such a mark. The mark is a second guard, which the paper has too: a value
+//!   that a reader has returned is durable in its word, independently of a descriptor.
+//! - M5: a descriptor is reused only after no thread can meet it, and after every thread that
+//!   changed a word for it has made that durable. Each does so under its guard, and the descriptor
+//!   is retired. A late helper may put the descriptor into a word once more while it has its guard,
+//!   and threads with later guards may meet it there. So reuse waits for those too (E4 in
+//!   `epoch.rs`).
 //!
 //! # Why a late helper does no harm
-//! - M6: a word that asks whether a descriptor is undecided holds the number of the thread that asks. One thread asks
-//!   for an entry once before the decision or, if it was late, once after it, but never both. A run ends after the decision, and
-//!   one that begins after the decision does not ask. Where a thread has several runs of an operation at a time, as it met its own
-//!   while it helped others, each began behind the word where it met the operation, and so behind all words where those around it
-//!   have asked; and those around it ask no more, since they look whether it was decided when they go on. That holds whatever
-//!   decided an operation, late threads and damage included. So an answer that was found before the decision
-//!   fits no word that asks after it, and cannot install. (With one name for all who ask, as in the paper, it could, where
-//!   the word holds the old value again.)
-//! - M7: an answer that was found before a failure may still install after it. It was given to a thread that has not gone on since it
-//!   asked. That one completes the operation under its guard, so the word gets its old value back, durably, before the
-//!   descriptor is used again.
-//! - M10: only who has met an operation while it was undecided goes to its other words: its owner had a guard then, from before
-//!   a word's block was retired, and the block waits twice as well. Who meets it later ends it in the word where it is.
+//! - M6: a word that asks whether a descriptor is undecided holds the number of the asking thread.
+//!   For each entry, a thread asks once before the decision, or once after it if it was late, but
+//!   never both. A run ends after the decision, and one that begins after the decision does not
+//!   ask. A thread can have nested runs of an operation, if it met its own while helping others.
+//!   Each inner run began behind the word where it met the operation, so behind all words where the
+//!   outer runs have asked. The outer runs do not ask again, since they check the decision before
+//!   they continue. All this holds however an operation was decided, by late threads or damage
+//!   included. So an answer from before the decision matches no word that asks after it, and cannot
+//!   install. (With one name for all who ask, as in the paper, it could, if the word holds the old
+//!   value again.)
+//! - M7: an answer that was found before a failure may still install after it. It was given to a
+//!   thread that is still waiting for it. That thread completes the operation under its guard. So
+//!   the word gets its old value back, durably, before the descriptor is reused.
+//! - M10: only a thread that has met an operation while it was undecided visits its other words.
+//!   The owner had a guard then, from before a word's block was retired, and the block waits twice
+//!   as well. A thread that meets the operation later ends it only in the word where it met it.
 //!
-//! # Whom blocks belong to
-//! A word that holds a link may be changed by helpers and again by others before the thread that linked a block hears of
-//! its success. So it cannot be asked later whether the block is linked, as an [`Intent`](crate::Intent) asks. Here the
-//! decision says it. A descriptor names blocks, whatever words they are linked by:
-//! - M8: [`Descriptor::acquire`]d blocks are free unless it succeeds; [`Descriptor::release`]d ones are free if it does.
-//!   Until then they are nobody else's, and they are freed when the descriptor is retired and no reader is left, or by recovery.
-//! - M9: what a descriptor names is forgotten durably before a block is given out in which a word of it may lie: one that was retired
-//!   later, or earlier while the descriptor's owner had a guard (E5). So no descriptor that recovery meets names a word in a
-//!   block that somebody else has filled since.
+//! # Which blocks are acquired
+//! A word that holds a link may be changed by helpers, and again by others, before the thread that
+//! linked a block learns of its success. So it cannot be asked later whether the block is linked,
+//! as an [`Intent`](crate::Intent) asks. Here the decision tells. A descriptor names blocks,
+//! whichever words link them:
+//! - M8: blocks of [`Descriptor::acquire`] are free unless it succeeds, blocks of
+//!   [`Descriptor::release`] are free if it does. Until then they belong to nobody else. They are
+//!   freed when the descriptor is retired and no reader is left, or by recovery.
+//! - M9: a descriptor is forgotten durably before a block that may contain one of its words is
+//!   given out. This includes blocks that were retired later, and earlier ones that were retired
+//!   while the descriptor's owner had a guard (E5). So no descriptor that recovery meets names a
+//!   word in a block that has been reused since.
 //!
-//! So that this holds for all blocks: those that hold such words, or are linked by them, are released by descriptors
-//! or by retired intents; an intent names as links only words that no descriptor changes; and what is acquired to be linked in
-//! an acquired block is acquired by the same descriptor, as that may fail.
+//! For this to hold, users keep three rules:
+//! 1. Blocks that hold such words, or are linked by them, are released by descriptors or by retired
+//!    intents.
+//! 2. The links of an intent are words that no descriptor changes.
+//! 3. A block that will be linked in an acquired block is acquired by the same descriptor, as that
+//!    may fail.
 //!
-//! Recovery, when the pool is opened, reads every descriptor and nothing else (M3), frees (M8), and settles the
-//! intents after that, whose links may lie in what was freed. Descriptors come by pages, as slots of intents do.
+//! Recovery runs when the pool is opened. It reads every descriptor and nothing else (M3), frees
+//! blocks (M8), and then settles the intents, whose links may lie in freed blocks. Descriptors come
+//! in pages, like the slots of intents.
 
 #[cfg(feature = "explorer")]
 pub mod explored;
@@ -88,7 +107,7 @@ const ACQUIRED: u64 = 1;
 /// A block that is free if the operation succeeds.
 const RELEASED: u64 = 2;
 
-/// An operation that is being put together. Dropping it gives it up, and frees what it has acquired.
+/// An operation that is being prepared. Dropping it abandons it, and frees its acquired blocks.
 #[derive(Debug)]
 #[must_use]
 pub struct Descriptor<'g, B: Backend> {
@@ -101,7 +120,7 @@ pub struct Descriptor<'g, B: Backend> {
     stage: Stage,
 }
 
-/// What the pool holds of an operation.
+/// The part of an operation that the pool holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Nothing,
@@ -110,9 +129,9 @@ enum Stage {
 }
 
 impl<'g, B: Backend> Descriptor<'g, B> {
-    /// Begins an operation. It does nothing to the pool but to end a few of those that have been retired, or to add
-    /// descriptors where all are in use. Where these cannot be added, as the disk is full, later calls find some when the
-    /// guards have gone that live now.
+    /// Begins an operation. The pool is unchanged, except that a few retired operations are ended,
+    /// or descriptors are added if all are in use. If adding fails because the disk is full, later
+    /// calls may succeed once the present guards are gone.
     ///
     /// # Panics
     /// If the guard is not of this pool.
@@ -120,16 +139,17 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         check_guard(pool, guard);
         pool.settle_some_expired();
         let place = pool.take_descriptor()?;
-        debug_assert!(place < OFFSET_MAX, "a pool of so many bytes cannot be mapped");
+        debug_assert!(place < OFFSET_MAX, "a mapped pool has smaller offsets");
         let stamp = pool.status(place)?.next_stamp();
         Ok(Self { pool, guard, place, stamp, entries: Vec::with_capacity(WORDS), blocks: 0, stage: Stage::Nothing })
     }
 
-    /// Adds a word that is to change from one value to another. With the same value twice it is only compared, but
-    /// at the same cost.
+    /// Adds a word to change from one value to another. With equal values it is only compared, at
+    /// the same cost.
     ///
     /// # Panics
-    /// If a value has one of the [`FLAGS`], if the word is there already, or if there are [`WORDS`] words.
+    /// If a value has one of the [`FLAGS`], if the word is there already, or if there are [`WORDS`]
+    /// words.
     pub fn swap(&mut self, word: u64, old: u64, new: u64) -> Result<()> {
         check_values(&[old, new]);
         self.pool.check_range(word, WORD_LENGTH)?;
@@ -139,9 +159,9 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         Ok(())
     }
 
-    /// Acquires a block of at least `length` bytes, which the operation will link: it is free unless that succeeds. The
-    /// block holds anything. It has to be filled and flushed before [`Descriptor::execute`], whose first fence makes that
-    /// durable.
+    /// Acquires a block of at least `length` bytes, which the operation will link. It is free
+    /// unless the operation succeeds. The block holds anything. Fill and flush it before
+    /// [`Descriptor::execute`], whose first fence makes that durable.
     ///
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
@@ -158,8 +178,9 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         Ok(block)
     }
 
-    /// Names a block that the operation unlinks: it is free if that succeeds, and no reader is left. It is an error if the operation
-    /// names the block already; no other one that succeeds may name it.
+    /// Names a block that the operation unlinks. It is free if the operation succeeds and no reader
+    /// is left. It is an error if the operation names the block already. No other operation that
+    /// succeeds may name it.
     ///
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
@@ -174,18 +195,19 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         Ok(())
     }
 
-    /// Changes all words, durably, if each holds its old value; whether it did.
+    /// Changes all words, durably, if each holds its old value. Gives whether it did.
     ///
-    /// If a word is damaged, as with [`read`], no word is changed, and that is an error; but where the damage was met first by who
-    /// helped, it is a failure as any other, and who reads the word again gets the error. A word that is overwritten after the
-    /// operation has taken it stays as it is, and the others may be changed.
+    /// A damaged word, as described at [`read`], is an error, and then no word is changed. If a
+    /// helper met the damage first, the operation fails like any other, and the next read of the
+    /// word returns the error. A word that is overwritten after the operation has taken it stays
+    /// so, and the others may be changed.
     ///
     /// # Panics
     /// If there is no word.
     pub fn execute(mut self) -> Result<bool> {
         assert!(!self.entries.is_empty(), "an operation changes a word");
         self.begin();
-        // Nobody runs in a circle if all go in one direction.
+        // With one order for all, no two operations help each other without end.
         self.entries.sort_unstable_by_key(|entry| entry.address);
         let backend = self.pool.backend();
         for (index, entry) in self.entries.iter().enumerate() {
@@ -208,8 +230,8 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         self.place + (1 + self.blocks as u64) * WORD_LENGTH
     }
 
-    /// Makes the descriptor one that names no block. In its line stores keep their order, so a block counts only
-    /// if it was named since.
+    /// Makes the descriptor name no block. Stores to one line keep their order, so a block counts
+    /// only if it was named later.
     fn begin(&mut self) {
         if self.stage != Stage::Nothing {
             return;
@@ -239,8 +261,9 @@ impl<B: Backend> Drop for Descriptor<'_, B> {
 
 /// The value of a word, which is durable.
 ///
-/// A word that is outside of the pool, or holds what no operation leaves there, as it was overwritten or the pool's file is
-/// damaged, is an error ([`Error::Damaged`](crate::Error::Damaged)), and stays as it is. Damage that makes another value is not seen.
+/// Returns [`Error::Damaged`](crate::Error::Damaged) if the word is outside of the pool, or holds
+/// something that no operation leaves there, because it was overwritten or the file is damaged. The
+/// word is unchanged. Damage that yields another value is not detected.
 ///
 /// # Panics
 /// If the guard is not of this pool.
@@ -250,9 +273,10 @@ pub fn read<B: Backend>(pool: &Pool<B>, word: u64, guard: &Guard<'_>) -> Result<
     kernel::read(pool, word, thread(guard))
 }
 
-/// Changes one word, durably, if it holds `current`, which is what then was there; otherwise gives what is, durably. It is an
-/// operation on one word, and costs what that costs; where the word holds something else, it only reads. A word that is damaged is an
-/// error, as with [`read`], and so is a full disk where no descriptor is free.
+/// Changes one word to `new`, durably, if it holds `current`; gives the word before, which is
+/// durable. It has the cost of an operation on one word. If the word holds another value, it only
+/// reads. It is an error if the word is damaged, as with [`read`], or if the disk is full and no
+/// descriptor is free.
 ///
 /// # Panics
 /// If a value has one of the [`FLAGS`], or the guard is not of this pool.
@@ -283,7 +307,7 @@ fn check_guard<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>) {
 
 fn check_values(values: &[u64]) {
     for value in values {
-        assert!(value & FLAGS == 0, "{value:#x} cannot be kept: values leave the bits {FLAGS:#x} free");
+        assert!(value & FLAGS == 0, "{value:#x} is not a value: the bits {FLAGS:#x} must be clear");
     }
 }
 

@@ -1,6 +1,8 @@
-//! Threads that meet their own operation in a word of one that they help: runs within runs, and answers that come late.
+//! Threads that meet their own operation in a word of one that they help: nested runs, and answers
+//! that come late.
 //!
-//! One thread runs, and what others do comes before or after its compare-and-swaps, on a schedule.
+//! One thread runs. The steps of the others come before or after its compare-and-swaps, on a
+//! schedule.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +17,7 @@ use super::tests::{create, prepared, values};
 use super::*;
 use crate::{Error, Loads, PersistenceDomain, Traced};
 
-/// The thread that is watched, and others.
+/// The thread that is observed, and others.
 const OWN: u64 = 1000;
 const OTHERS: [u64; 2] = [1001, 1002];
 
@@ -32,7 +34,8 @@ enum At {
 
 type Step<'s> = (At, Box<dyn FnOnce() + Send + 's>);
 
-/// A pool as one thread has it, with what others do meanwhile: one step after the other, as far as their places are reached.
+/// A pool as one thread sees it, with the steps of others: one after the other, as their places are
+/// reached.
 struct Scheduled<'s> {
     pool: &'s Pool<Traced>,
     steps: Mutex<VecDeque<Step<'s>>>,
@@ -149,12 +152,13 @@ impl Backend for Scheduled<'_> {
     }
 }
 
-/// What another thread finds of a question, and keeps for later.
+/// Another thread finds the answer to a question, and keeps it for later.
 fn find(pool: &Pool<Traced>, question: u64) -> Answer {
     Answer::find(pool, question).unwrap().unwrap()
 }
 
-/// Another thread gives an operation the words of some entries, and stops before the next one, or before the decision.
+/// Another thread gives an operation the words of some entries, and stops before the next one, or
+/// before the decision.
 fn install(pool: &Pool<Traced>, descriptor: u64, entries: Range<usize>) {
     let stamp = pool.status(descriptor).unwrap().stamp;
     for index in entries {
@@ -173,10 +177,11 @@ fn end_and_take_back(pool: &Pool<Traced>, descriptor: u64, words: &[u64]) {
     }
 }
 
-/// The thread goes through another operation, and meets its own in the last word. That is decided before it asks once more in the
-/// first one, where it has asked already, and another thread has the answer to that.
+/// The thread goes through another operation, and meets its own in the last word. That is decided
+/// before it asks again in the first one, where it has asked already and another thread has the
+/// answer.
 #[test]
-fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_another_one_does_not_ask_twice() {
     let (_controller, pool, words) = create(3);
     let guard = pool.pin();
     let own = prepared(&pool, &guard, &words, 10);
@@ -197,8 +202,8 @@ fn who_meets_its_operation_behind_another_one_does_not_ask_where_it_has_asked() 
     assert_eq!(scheduled.left(), [At::Asked(own, 0)]);
 }
 
-/// The same behind two others, which are both undecided when the thread meets them. Then the first of them fails, and leaves
-/// the word where the thread's operation has to pass.
+/// The same behind two others, which are both undecided when the thread meets them. Then the first
+/// of them fails, and leaves the word that the thread's operation has to pass.
 fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     let (_controller, pool, words) = create(5);
     let (guard, backend) = (pool.pin(), pool.backend());
@@ -208,7 +213,7 @@ fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
     [1, 2].into_iter().for_each(|at: usize| {
         backend.compare_exchange(words[at], at as u64 + 1, installed(first)).unwrap();
     });
-    // Who runs the first one may have seen that, and decides it later.
+    // A thread that runs the first one may have seen that, and decides it later.
     kernel::compare_exchange(&pool, words[3], 4, 9, OTHERS[1]).unwrap().unwrap();
     let second = prepared(&pool, &guard, &words[3..], 0);
     backend.compare_exchange(words[3], 9, installed(second)).unwrap();
@@ -228,7 +233,7 @@ fn behind_two_others(fails: impl Fn(&Pool<Traced>, u64, &[u64]) + Sync) {
 }
 
 #[test]
-fn who_meets_its_operation_behind_one_whose_failure_was_decided_late_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_one_that_failed_late_does_not_ask_twice() {
     behind_two_others(|pool, first, _| {
         let undecided = pool.status(first).unwrap();
         let failed = Status { state: State::Failed, ..undecided };
@@ -238,7 +243,7 @@ fn who_meets_its_operation_behind_one_whose_failure_was_decided_late_does_not_as
 }
 
 #[test]
-fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_it_has_asked() {
+fn a_thread_that_meets_its_operation_behind_one_that_failed_by_damage_does_not_ask_twice() {
     behind_two_others(|pool, first, words| {
         pool.backend().store(words[1], !0);
         assert!(kernel::run(pool, first, OTHERS[1]).unwrap().is_some());
@@ -246,9 +251,10 @@ fn who_meets_its_operation_behind_one_that_damage_has_failed_does_not_ask_where_
     });
 }
 
-/// The run within the run asks in the last word, and ends the operation. The other one asks no more, not there either.
+/// The inner run asks in the last word, and ends the operation. The outer one does not ask again,
+/// not there either.
 #[test]
-fn who_has_ended_its_operation_behind_another_one_does_not_ask_again() {
+fn a_thread_that_ended_its_operation_behind_another_one_does_not_ask_again() {
     let (_controller, pool, words) = create(3);
     let guard = pool.pin();
     let own = prepared(&pool, &guard, &words, 10);

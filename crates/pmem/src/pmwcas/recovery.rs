@@ -1,4 +1,4 @@
-//! What becomes of descriptors after a crash, and of the blocks that they name.
+//! Recovery of descriptors after a crash, and of the blocks that they name.
 
 use super::kernel::Memory;
 use super::layout::{CONDITIONAL, FLAGS, WORDS};
@@ -9,12 +9,12 @@ use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 const ROLL: Site = Site::new("pmwcas.roll");
 const RECYCLE: Site = Site::new("pmwcas.recycle");
 
-/// Where a descriptor names blocks.
+/// Offsets of the block entries of a descriptor.
 pub(super) fn block_places(descriptor: u64) -> impl Iterator<Item = u64> {
     (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize)
 }
 
-/// The block that is named in a place, 0 if none is.
+/// The block that is named at an offset; 0 if none is.
 pub(super) fn block_at<B: Backend>(backend: &B, place: u64) -> u64 {
     backend.load(place) & !(LINE_LENGTH - 1)
 }
@@ -36,7 +36,7 @@ impl<B: Backend> Memory for Pool<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Whether what a descriptor says makes sense.
+    /// Checks that the contents of a descriptor make sense.
     pub(crate) fn check_descriptor(&self, descriptor: u64) -> Result<()> {
         let backend = self.backend();
         let status = self.status(descriptor)?;
@@ -52,12 +52,14 @@ impl<B: Backend> Pool<B> {
         self.blocks_to_free(descriptor)?.into_iter().try_for_each(|block| self.check_block(block).map(drop))
     }
 
-    /// Lets no entry count that was written for a use of a descriptor which its status does not know.
+    /// Invalidates entries that were written for a use that the descriptor's status does not know
+    /// yet.
     ///
-    /// Where the power fails before the first fence of an operation, its later lines can be left and the first one not. The next use
-    /// has the same stamp, and would take entries behind its own for its own. That these are gone need not be durable: after
-    /// another crash they name words that the descriptor does not have (M3), or are met here again.
-    pub(crate) fn forget_uses_to_come(&self, descriptor: u64) -> Result<()> {
+    /// If the power fails before the first fence of an operation, its later lines can be left
+    /// without the first one. The next use has the same stamp, and would take entries behind its
+    /// own for its own. This clearing need not be durable. After another crash the entries name
+    /// words that the descriptor does not have (M3), or are cleared here again.
+    pub(crate) fn clear_later_entries(&self, descriptor: u64) -> Result<()> {
         let stamp = self.status(descriptor)?.stamp;
         (0..WORDS).map(|index| stamp_place(descriptor, index)).for_each(|place| {
             if self.backend().load(place) > stamp {
@@ -71,9 +73,9 @@ impl<B: Backend> Pool<B> {
         Ok(self.status(descriptor)?.state == State::Free)
     }
 
-    /// Gives words that descriptors have, or are asked for, the value that they should have, durably.
+    /// Gives words that descriptors have, or are asked for, their right value, durably.
     ///
-    /// A crash in between leaves the descriptors as they were, and the rest is done again.
+    /// A crash in between leaves the descriptors unchanged, and recovery does the rest again.
     pub(crate) fn roll_descriptors(&self, descriptors: &[u64]) -> Result<()> {
         let backend = self.backend();
         for &descriptor in descriptors {
@@ -101,7 +103,7 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// The blocks that a descriptor names and that are free as it has ended (M8).
+    /// The blocks named by a descriptor that are free as it has ended (M8).
     pub(crate) fn blocks_to_free(&self, descriptor: u64) -> Result<Vec<u64>> {
         let wanted = match self.status(descriptor)?.state {
             State::Free => return Ok(Vec::new()),
@@ -112,13 +114,13 @@ impl<B: Backend> Pool<B> {
         Ok(named.filter(|block| block % LINE_LENGTH == wanted).map(|block| block - wanted).collect())
     }
 
-    /// Lets a descriptor name nothing, durably after the next fence.
+    /// Makes a descriptor name nothing, durably after the next fence.
     pub(crate) fn clear_descriptor(&self, descriptor: u64) -> Result<()> {
         let backend = self.backend();
         let status = self.status(descriptor)?;
         backend.store(descriptor, Status { state: State::Free, ..status }.encode());
-        // In a line stores keep their order, so one that is not free names all of its blocks. One that is free names none, also if its
-        // state is damaged.
+        // Stores to one line keep their order, so a descriptor that is not free names all of its
+        // blocks. One that is free names none, even if its state is damaged.
         for place in block_places(descriptor).filter(|place| backend.load(*place) != 0) {
             backend.store(place, 0);
         }

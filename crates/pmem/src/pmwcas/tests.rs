@@ -1,4 +1,5 @@
-//! Threads that stop in the middle of an operation, step by step: what others make of it, and what a crash leaves.
+//! Threads that stop in the middle of an operation, step by step: the effect on others, and what a
+//! crash leaves.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +46,7 @@ pub(super) fn create(count: u64) -> (Arc<Controller>, Pool<Traced>, Vec<u64>) {
     (controller, pool, words)
 }
 
-/// Writes an operation down as its owner does, and stops there. The second value is added to each word's.
+/// Writes an operation down as its owner does, and stops there. It adds `added` to each word.
 pub(super) fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64], added: u64) -> u64 {
     let mut descriptor = Descriptor::new(pool, guard).unwrap();
     for &word in words {
@@ -63,19 +64,20 @@ pub(super) fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u
     place
 }
 
-/// Descriptors that the pool has in its pages.
+/// Number of descriptors in the pool's pages.
 fn descriptors<B: Backend>(pool: &Pool<B>) -> u64 {
     const A_PAGE: u64 = 20;
     let next = |page: &u64| Some(pool.backend().load(*page)).filter(|page| *page != 0);
     A_PAGE * std::iter::successors(next(&crate::pool::DESCRIPTOR_PAGES), next).count() as u64
 }
 
-/// Pages of descriptors stay. There are as many as were in use or waited for a reader at a time: one operation after the other takes
-/// a page, whatever their number, and a reader that stays costs a descriptor for each operation that it sees, once.
+/// Pages of descriptors stay. Their number follows the operations that are in use or wait for a
+/// reader at the same time. Operations one after the other need one page, however many they are. A
+/// reader that stays costs a descriptor for each operation during its life, once.
 #[test]
 fn descriptors_are_as_many_as_operations_that_a_guard_has_seen() {
     const SEEN: u64 = 500;
-    /// Up to a page, and what waits for others to wait with it.
+    /// Up to a page, and operations that wait for others to fill a batch.
     const MORE: u64 = 40;
     let pool: Pool<Traced> = Pool::create(&terrane_testkit::MemoryStorage::new(), "pool", &options()).unwrap();
     let word = set_up(&pool, 1)[0];
@@ -104,15 +106,16 @@ pub(super) fn values<B: Backend>(pool: &Pool<B>, words: &[u64]) -> Vec<u64> {
     words.iter().map(|word| read(pool, *word, &guard).unwrap()).collect()
 }
 
-/// Opens what a power loss after all events leaves, in every way.
+/// Opens every state that a power loss after all events can leave.
 fn after_power_loss(controller: &Controller, check: impl Fn(&Pool<Traced>, &Image)) {
     for image in controller.images(controller.events(), &BUDGET, 1) {
         check(&Pool::open(&*image.storage(), "pool", &options()).unwrap(), &image);
     }
 }
 
-/// The power fails before the first fence of an operation on four words, and its later lines are left without the first one. Then each
-/// descriptor changes fewer words, which the same number of its use makes its own.
+/// The power fails before the first fence of an operation on four words, and leaves its later lines
+/// without the first one. Then each descriptor changes fewer words, and the left entries have the
+/// stamp of its use.
 #[test]
 fn entries_of_an_operation_that_a_power_loss_kept_from_beginning_are_none_of_the_next_one() {
     for count in 1..WORDS {
@@ -152,7 +155,8 @@ fn a_reader_completes_what_another_thread_has_begun() {
         let begun = if asked { conditional(stopped, 0, OTHERS[0]) } else { installed(stopped) };
         pool.backend().compare_exchange(words[0], 1, begun).unwrap();
         assert_eq!(values(&pool, &words), [11, 12, 13]);
-        // What readers have seen stays, though nobody has completed the operation for its owner.
+        // Values that readers have seen stay, though nobody has completed the operation for its
+        // owner.
         after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [11, 12, 13], "{image:?}"));
     }
 }
@@ -180,7 +184,7 @@ fn a_reader_returns_nothing_that_a_power_loss_takes_back() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [7], "{image:?}"));
 }
 
-/// What M4 says, of every instant; the word alone, with no descriptor that could bring its value back.
+/// Checks M4 at every instant, for the word alone: no descriptor could restore its value.
 #[test]
 fn a_value_without_a_mark_is_durable_in_its_word() {
     let (controller, pool, words) = create(3);
@@ -193,7 +197,7 @@ fn a_value_without_a_mark_is_durable_in_its_word() {
         failing.swap(words[0], 11, 21).unwrap();
         failing.swap(words[1], 99, 22).unwrap();
         assert!(!failing.execute().unwrap());
-        // A reader meets what a thread has stored that stopped, and one takes a question back.
+        // A reader meets the store of a stopped thread, and another one takes a question back.
         pool.backend().store(words[0], 7 | DIRTY);
         assert_eq!(values(&pool, &words), [7, 12, 13]);
         let late = prepared(&pool, &guard, &words[1..2], 10);
@@ -223,8 +227,8 @@ fn a_value_without_a_mark_is_durable_in_its_word() {
     assert_eq!(Vec::from_iter(checked), [(0, 1), (0, 7), (0, 11), (1, 2), (1, 12), (1, 22), (2, 3), (2, 13)]);
 }
 
-/// An operation that is stopped before it is decided, after another thread asked to install it in the first word and
-/// this one saw that; its answer is not given yet.
+/// An operation that stopped before its decision. Another thread has asked to install it in the
+/// first word, and this one has found the answer, but not given it yet.
 fn asked<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64]) -> (u64, Answer) {
     let stopped = prepared(pool, guard, words, 10);
     let asking = conditional(stopped, 0, OTHERS[0]);
@@ -232,8 +236,8 @@ fn asked<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u64]) -> (u64, 
     (stopped, Answer::find(pool, asking).unwrap().unwrap())
 }
 
-/// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds, others bring the old value
-/// back, and thread 3, which was late, asks too.
+/// Thread 1 sees that thread 2 asks, and that the operation is undecided. Then that succeeds,
+/// others restore the old value, and thread 3, which was late, asks too.
 #[test]
 fn an_answer_from_before_the_decision_does_not_install_after_it() {
     let (controller, pool, words) = create(2);
@@ -267,7 +271,7 @@ fn an_answer_that_installs_after_a_failure_is_taken_back() {
     after_power_loss(&controller, |pool, image| assert_eq!(values(pool, &words), [1, 2], "{image:?}"));
     kernel::run(&pool, stopped, OTHERS[1]).unwrap();
     assert_eq!(backend.load(words[0]), 1);
-    // Now the descriptor may be used again, and no power loss brings it back into the word.
+    // Now the descriptor may be reused, and no power loss brings it back into the word.
     guard.retire(crate::epoch::Retired::Descriptor(stopped));
     drop(guard);
     pool.reclaim().unwrap();
@@ -277,7 +281,7 @@ fn an_answer_that_installs_after_a_failure_is_taken_back() {
 
 /// The other words may lie in blocks that were reused since, and hold anything.
 #[test]
-fn who_meets_an_operation_that_was_decided_changes_no_other_word() {
+fn a_thread_that_meets_a_decided_operation_changes_no_other_word() {
     for (state, expected) in [(State::Succeeded, [11, 12]), (State::Failed, [1, 2])] {
         let (_, pool, words) = create(2);
         let guard = pool.pin();
@@ -291,9 +295,9 @@ fn who_meets_an_operation_that_was_decided_changes_no_other_word() {
     }
 }
 
-/// What is wrong with a word is told to those who name it.
+/// Damage of a word is reported to the operations that name it.
 #[test]
-fn who_helps_an_operation_with_a_damaged_word_goes_on() {
+fn a_helper_of_an_operation_with_a_damaged_word_continues() {
     let (_, pool, words) = create(3);
     let guard = pool.pin();
     let begun = |added: u64| {
@@ -317,7 +321,7 @@ fn who_helps_an_operation_with_a_damaged_word_goes_on() {
     assert_eq!([0, 2].map(|word: usize| read(&pool, words[word], &guard).unwrap()), [5, 6]);
 }
 
-/// Of a word and an entry that does not name it, neither would ever change the other.
+/// A word and an entry that does not name it: neither would ever change the other.
 #[test]
 fn a_word_that_holds_a_descriptor_of_other_words_is_damaged() {
     let (_, pool, words) = create(3);
@@ -337,10 +341,10 @@ fn a_word_that_holds_a_descriptor_of_other_words_is_damaged() {
     assert_eq!(values(&pool, &words), [1, 2, 3]);
 }
 
-/// A stray store has put an operation where it comes too early: each of the two holds the word that the other one needs. Nobody helps
-/// one for the other and the other for the one without end.
+/// A stray store has put an operation into an early word. Each of the two holds the word that the
+/// other one needs. A helper must not switch between them without end.
 #[test]
-fn who_meets_two_operations_that_are_in_the_way_of_each_other_comes_to_an_end() {
+fn helping_two_operations_that_block_each_other_ends() {
     let (_, pool, words) = create(2);
     let guard = pool.pin();
     let stopped = [0, 0].map(|_| prepared(&pool, &guard, &words, 10));
@@ -366,7 +370,7 @@ fn words_are_taken_in_the_order_of_their_places() {
     assert_eq!(entries.map(|(_, entry)| entry.address).collect::<Vec<_>>(), words);
 }
 
-/// Whoever reads the word would take it back as well, but not when the descriptor that it names has become another one.
+/// A reader of the word would take it back as well, but not after the named descriptor was reused.
 #[test]
 fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
     let (controller, pool, words) = create(2);
@@ -379,8 +383,8 @@ fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
     assert_eq!([0, 1].map(|at: usize| recovered.backend().load(words[at])), [1, 2]);
 }
 
-/// A word of a completed operation is somebody else's when power is lost, and holds by chance what the descriptor's
-/// words held.
+/// A word of a completed operation belongs to another block's owner when power is lost, and holds
+/// by chance what the descriptor's words held.
 #[test]
 fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() {
     let (controller, pool, words) = create(2);
@@ -393,7 +397,8 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
         assert!(descriptor.execute().unwrap());
         place
     };
-    // The descriptor waits with this thread; another one retires the block, and looks for readers at once.
+    // The descriptor waits with this thread. Another thread retires the block, and looks for
+    // readers at once.
     let block = std::thread::scope(|scope| {
         let retire = || {
             let block = backend.load(ROOT);
@@ -419,7 +424,8 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
     });
 }
 
-/// Recovers from a crash after the decision; whether a power loss at any instant of it, or later, leaves what was decided.
+/// Recovers from a crash after the decision. Gives whether the decision survives a power loss at
+/// any instant of recovery, or later.
 fn recovery_holds_without(dropped: Option<(Instruction, &str)>) -> bool {
     let controller = Controller::new();
     let pool: Pool<Dropping<Traced>> = Pool::create(&*controller.storage(), "pool", &options()).unwrap();
@@ -439,7 +445,7 @@ fn recovery_holds_without(dropped: Option<(Instruction, &str)>) -> bool {
     }
     let first = controller.events();
     pool.recover_intents().unwrap();
-    // The descriptors are used again.
+    // The descriptors are reused.
     prepared(&pool, &guard, &words[..1], 10);
     prepared(&pool, &guard, &words[..1], 10);
     (first..=controller.events()).all(|cut| {
@@ -504,7 +510,7 @@ fn descriptors_are_added_as_needed_and_used_again() {
     assert_eq!((values(&pool, &words), pool.length()), (vec![500], length));
 }
 
-/// What decision 18 says.
+/// The costs that decision 18 states.
 #[test]
 fn an_operation_costs_four_fences_and_a_flush_for_each_line_and_each_time_a_word_changes() {
     let pool: Pool<Counted<Traced>> = Pool::create(&*Controller::new().storage(), "pool", &options()).unwrap();
@@ -528,7 +534,7 @@ fn an_operation_costs_four_fences_and_a_flush_for_each_line_and_each_time_a_word
         let lines = 1 + count.div_ceil(2) as u64;
         let count = count as u64;
         assert_eq!((counters.fences, counters.flushes), (4, lines + 2 * count + 1), "{count} words");
-        // The state twice before the decision; then each entry, and each word four times.
+        // The state is stored twice before the decision, then each entry, and each word four times.
         assert_eq!(counters.stores, 3 + 4 * count + 4 * count, "{count} words");
         pool.reclaim().unwrap();
         let recycled = pool.backend().take();

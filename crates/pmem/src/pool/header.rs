@@ -1,18 +1,19 @@
 //! The header of a pool: two copies of sixteen words, each in sectors and lines of its own.
 //!
 //! Invariants:
-//! - H1: a copy whose checksum holds was written whole. The checksum covers the copy's place.
-//! - H2: of the copies that hold, the one with the higher sequence number counts.
-//! - H3: an update writes the copy that does not count, makes it durable, then the other one. So one copy is
-//!   whole at any instant, also where a crash has left the other one torn, and before the update returns
-//!   both say the same: damage to either one cannot bring back what the header said before, above all not
-//!   that the pool is closed.
+//! - H1: a copy with a valid checksum was written whole. The checksum covers the copy's offset.
+//! - H2: of two valid copies, the one with the higher sequence number counts.
+//! - H3: an update writes the copy that does not count, makes it durable, then writes the other
+//!   one. So one copy is whole at any instant, even where a crash has torn the other one. When the
+//!   update returns, both copies are equal. So damage to one of them cannot bring back an earlier
+//!   header, above all not the state "closed".
 //!
-//! Magic, version and checksum keep their places in later versions, and the checksum its rule. So a whole copy of a later
-//! version is told from a damaged one of this version.
+//! An update that a crash interrupts leaves the state before (no whole copy of the new one) or
+//! after. A single copy with a checksum would not do: it is two lines long, and a crash between
+//! them loses it.
 //!
-//! An update that a crash interrupts leaves the state before (nothing of it in a whole copy) or after.
-//! A single checksummed copy would not do: it is two lines long, and a crash between them loses it.
+//! Later versions keep the place of magic, version and checksum, and the checksum's rule. So a
+//! whole copy of a later version is distinguishable from a damaged one of this version.
 
 use std::ops::Range;
 
@@ -28,10 +29,11 @@ const WORDS: usize = 16;
 
 const COPY_LENGTH: u64 = WORDS as u64 * WORD_LENGTH;
 
-/// Bytes at the start of a pool that are no chunk: header and root in the first page, intents in the second.
+/// Bytes at the start of a pool that belong to no chunk: header and root in the first page, intents
+/// in the second.
 pub(crate) const METADATA_LENGTH: u64 = 8192;
 
-/// Bytes that are mapped at once.
+/// Mappings grow by a multiple of this.
 pub(super) const PAGE_LENGTH: u64 = 4096;
 
 /// Longest chunk.
@@ -46,16 +48,17 @@ const HEADER: Site = Site::new("pool.header");
 const SECOND: Site = Site::new("pool.header.second");
 const FOUND: Site = Site::new("pool.header.found");
 
-/// How far the pool's user has come.
+/// The state of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Nobody uses it, and all of it is durable.
     Closed,
-    /// Somebody uses it, or was killed, but nothing has been stored yet: a power loss may bring `Closed` back.
+    /// In use, or its user was killed, but nothing has been stored yet. A power loss may bring
+    /// `Closed` back.
     Opening,
-    /// Somebody uses it, or was killed, and no power loss brings `Closed` back.
+    /// In use, or its user was killed. No power loss brings `Closed` back.
     Open,
-    /// A sync has failed: what the system holds of the file may not be what was stored.
+    /// A sync has failed: the system's copy of the file may differ from the stores.
     SyncFailed,
 }
 
@@ -73,9 +76,9 @@ pub(super) struct Header {
     pub(super) state: State,
     /// Medium of the last user.
     pub(super) domain: PersistenceDomain,
-    /// Boot of the machine in which it was last opened; 0 if that was not known.
+    /// Boot of the machine in which it was last opened; 0 if unknown.
     pub(super) boot_id: u128,
-    /// The copy that counts. Is not written.
+    /// Index of the copy that counts. It is not written.
     pub(super) counting: usize,
 }
 
@@ -106,7 +109,8 @@ impl Header {
         words
     }
 
-    /// The header in words whose checksum holds; `None` if they mean nothing. No pool comes to the end of the sequence.
+    /// The header in words with a valid checksum; `None` if they are meaningless. No pool reaches
+    /// the end of the sequence.
     fn decode(words: &[u64; WORDS], counting: usize) -> Option<Self> {
         let state = *State::ALL.get(usize::try_from(words[7] & 0xff).ok()?)?;
         let domain = *DOMAINS.get(usize::try_from(words[7] >> 8).ok()?)?;
@@ -127,12 +131,12 @@ impl Header {
             .then_some(header)
     }
 
-    /// Reads and checks the header of a file, which is left as it is.
+    /// Reads and checks the header of a file. The file is unchanged.
     pub(super) fn read(file: &dyn File, pool: &str) -> Result<Self> {
         let pool = || pool.to_owned();
         let found = file.len()?;
         let mut newest: Option<Self> = None;
-        // Of copies of later versions: whether it is whole, and the version.
+        // Whether a copy of a later version is whole, and that version.
         let mut later: Option<(bool, u64)> = None;
         let mut is_pool = false;
         for (index, copy) in COPIES.into_iter().enumerate() {
@@ -151,7 +155,8 @@ impl Header {
                 newest = Some(header);
             }
         }
-        // A copy that is not whole is damaged, if the other one can be read; if not, a later version may check it otherwise.
+        // A copy that is not whole is damaged, if the other one can be read. If not, a later
+        // version may have another checksum.
         if let Some((is_whole, version)) = later
             && (is_whole || newest.is_none())
         {
@@ -161,7 +166,7 @@ impl Header {
             None if !is_pool => Err(Error::NotAPool { pool: pool() }),
             _ if found < METADATA_LENGTH => Err(Error::Truncated { pool: pool(), found, expected: METADATA_LENGTH }),
             None => {
-                let reason = "neither copy of the header has its checksum".to_owned();
+                let reason = "neither copy of the header has a valid checksum".to_owned();
                 Err(Error::Damaged { pool: pool(), offset: COPIES[0], reason })
             }
             Some(header) if found < header.length => {
@@ -171,8 +176,9 @@ impl Header {
         }
     }
 
-    /// Checks that no chunk begins behind the pool's end: a crash while it grows leaves space there, which holds zeros until the
-    /// header has it. Else the header is one of an earlier time.
+    /// Checks that no chunk begins behind the pool's end. A crash while the pool grows leaves space
+    /// there, which holds zeros until the header includes it. If there is a chunk, the header is an
+    /// earlier one.
     pub(super) fn check_end(&self, file: &dyn File, pool: &str) -> Result<()> {
         let mut word = [0; WORD_LENGTH as usize];
         if file.len()? < self.length + WORD_LENGTH {
@@ -182,19 +188,20 @@ impl Header {
         if word == [0; WORD_LENGTH as usize] {
             return Ok(());
         }
-        let reason = "the header says that the pool ends before, and a chunk begins there".to_owned();
+        let reason = "a chunk begins there, behind the end that the header states".to_owned();
         Err(Error::Damaged { pool: pool.to_owned(), offset: self.length, reason })
     }
 
-    /// Makes durable what was read: a killed user may have stored it without flushing it, and the other
-    /// copy is written next.
+    /// Makes durable what was read. A killed user may have stored it without flushing it, and the
+    /// other copy is written next.
     pub(super) fn settle<B: Backend>(&self, backend: &B) {
         backend.persist(range(COPIES[self.counting]), FOUND);
     }
 
-    /// Makes the header say this, as the next in the sequence.
+    /// Writes this header as the next in the sequence.
     ///
-    /// After the first persist the new state counts (H2), after the second both copies hold it (H3).
+    /// After the first persist the new state counts (H2). After the second, both copies hold it
+    /// (H3).
     pub(super) fn write<B: Backend>(&mut self, backend: &B) {
         self.sequence += 1;
         for (copy, site) in [(COPIES[1 - self.counting], HEADER), (COPIES[self.counting], SECOND)] {
@@ -208,8 +215,8 @@ impl Header {
     }
 }
 
-/// Whether a file is what a creation that came to no end can have left: nothing, or zeros and of the first header any words, in
-/// any order. A pool that was ever closed or opened again is none.
+/// Whether a file can be the rest of an interrupted creation: it is empty, or holds zeros and any
+/// words of the first header. A pool that was ever closed or opened again never looks so.
 pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
     let length = file.len()?;
     if length > METADATA_LENGTH {
@@ -222,7 +229,8 @@ pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
         let (words, _) = bytes[copy..copy + COPY_LENGTH as usize].as_chunks();
         let words: [u64; WORDS] = std::array::from_fn(|index| u64::from_le_bytes(words[index]));
         let open = State::ALL.iter().position(|state| *state == State::Open).unwrap_or(0) as u64;
-        // Length, number of openings, and state with medium have one value in the first header, or a few.
+        // In the first header these have one possible value or a few: length, number of openings,
+        // and state with medium.
         let fits = [(0, MAGIC), (1, VERSION), (3, METADATA_LENGTH), (6, 1)];
         let is_first = fits.iter().all(|(index, value)| words[*index] == 0 || words[*index] == *value)
             && (words[7] == 0 || words[7] & 0xff == open);
@@ -243,7 +251,7 @@ fn range(copy: u64) -> Range<u64> {
     copy..copy + COPY_LENGTH
 }
 
-/// A copy, with zeros from the end of the file on.
+/// The words of a copy. Behind the end of the file they are zeros.
 fn read_words(file: &dyn File, copy: u64, length: u64) -> std::result::Result<[u64; WORDS], StorageError> {
     let mut bytes = [0; COPY_LENGTH as usize];
     let there = length.saturating_sub(copy).min(COPY_LENGTH) as usize;

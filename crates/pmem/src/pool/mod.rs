@@ -1,14 +1,18 @@
 //! Pools: files of words with a header, a root word and chunks.
 //!
-//! Layout: the first page holds the header and the root word, the second one what the allocator is about
-//! to change, then follow chunks of equal length. All places are offsets, so that a pool opens at any address.
+//! Layout: the first page holds the header and the root word, the second one the allocator's
+//! intents. Then chunks of equal length follow. All places are offsets, so a pool opens at any
+//! address.
 //!
-//! When its contents are trusted: if it was closed; if it was open on a medium whose stores survive a power loss
-//! as the structures in it expect; or if it was open on the page cache and the machine has not been
-//! started since. Else pages may be missing that other pages rely on, and opening refuses. For
-//! that, the mark "open" is durable before anything is stored, and everything is durable before the
-//! mark "closed" is. What is read of a pool that was just opened is as durable as if it had been flushed,
-//! also after a kill: recovery needs not flush what it finds.
+//! The contents are trusted in three cases; otherwise later pages may rely on lost ones, and
+//! opening fails:
+//! 1. The pool was closed.
+//! 2. It was open, on a medium whose stores survive a power loss as its structure expects.
+//! 3. It was open on the page cache, and the machine has not restarted since.
+//!
+//! For that, the mark "open" is durable before the first store, and all stores are durable before
+//! the mark "closed". After opening, all words of the pool are durable, even after a kill. So
+//! recovery need not flush the words that it finds.
 
 mod header;
 
@@ -24,18 +28,18 @@ use crate::allocator::Allocator;
 use crate::epoch::Epochs;
 use crate::{Backend, Error, LINE_LENGTH, PersistenceDomain, Rehearsed, Result, WORD_LENGTH};
 
-/// Byte offset of the root word: the one word that a structure is found by. It is 0 in a new pool and
-/// has its line to itself.
+/// Byte offset of the root word, by which a structure is found. It is 0 in a new pool and has a
+/// line to itself.
 pub const ROOT: u64 = 1024;
 
-/// A pool that has been opened so often is not opened again: what carries the number of an opening has 31 bits for it. Of these
-/// numbers, 65,536 are left for [`Pool::skip_openings`] in the last opening.
+/// The most times that a pool can be opened. Words that carry the number of an opening have 31 bits
+/// for it. Of these numbers, 65,536 are left for [`Pool::skip_openings`] in the last opening.
 pub const OPENINGS_MAX: u64 = (1 << 31) - (1 << 16);
 
-/// Byte offset of the word that leads to further pages of intents; it has its line to itself.
+/// Byte offset of the word that leads to further pages of intents. It has a line to itself.
 pub(crate) const SLOT_PAGES: u64 = ROOT + LINE_LENGTH;
 
-/// Byte offset of the word that leads to pages of descriptors; it has its line to itself.
+/// Byte offset of the word that leads to pages of descriptors. It has a line to itself.
 pub(crate) const DESCRIPTOR_PAGES: u64 = SLOT_PAGES + LINE_LENGTH;
 
 /// Byte offset of the intents of the allocator.
@@ -46,14 +50,16 @@ pub(crate) const INTENTS: u64 = PAGE_LENGTH;
 pub struct Options {
     /// Names the structure in the pool and the version of its layout.
     pub layout_id: u64,
-    /// How far a store has to get to be durable: what the caller has found out of the medium, or
-    /// wants of it. A medium that does not promise it is refused; that caches survive a power loss is
-    /// taken from the caller where the kernel does not say ([`probe::persistence_domain`](crate::probe::persistence_domain)).
+    /// How far a store has to get to be durable: what the caller knows of the medium, or wants of
+    /// it. A medium that does not promise this is refused. Where the kernel does not say whether
+    /// caches survive a power loss
+    /// ([`probe::persistence_domain`](crate::probe::persistence_domain)), the caller is believed.
     pub domain: PersistenceDomain,
-    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing one keeps its own. The blocks of a chunk
-    /// have one length, so a structure whose blocks have two takes two chunks at least.
+    /// Bytes by which a new pool grows: a multiple of 4096, at most 1 GiB. An existing pool keeps
+    /// its own. The blocks of a chunk have one length, so a structure with two lengths of blocks
+    /// takes at least two chunks.
     pub chunk_length: u64,
-    /// Bytes of address space that are set aside, up to which the pool can grow until it is opened again.
+    /// Bytes of address space to reserve. The pool can grow up to this until it is opened again.
     pub address_space: u64,
 }
 
@@ -64,12 +70,12 @@ impl Options {
     }
 }
 
-/// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] is as
-/// if the process had been killed: what was retired is left to the next opening.
+/// An open pool, which no other process or handle has open. Dropping it without [`Pool::close`] has
+/// the effect of a kill: retired blocks are left to the next opening.
 #[derive(Debug)]
 pub struct Pool<B> {
     backend: B,
-    /// Also holds the lock. A rehearsal has none.
+    /// Also holds the lock. A rehearsal has no file.
     file: Option<Arc<dyn File>>,
     name: String,
     header: Mutex<Header>,
@@ -80,7 +86,7 @@ pub struct Pool<B> {
     pub(crate) epochs: Epochs,
 }
 
-/// A pool that can be trusted and is nobody else's now, and in whose file nothing has changed yet.
+/// A pool that can be trusted and is locked. Nothing in its file has changed yet.
 #[derive(Debug)]
 #[must_use = "a pool that was found is not in use before it is taken"]
 pub struct Found<B> {
@@ -89,13 +95,14 @@ pub struct Found<B> {
 }
 
 impl<B: Backend> Found<B> {
-    /// The pool, to be read and not to be changed: what is stored now is not known to be in use.
+    /// The pool, for reading only. It is not marked as in use yet, so it must not be changed.
     pub fn pool(&self) -> &Pool<B> {
         &self.pool
     }
 
-    /// The pool as [`Found::take`] would give it, with all changes kept beside it, in memory: what a structure does to it in its
-    /// recovery goes wrong here first, if it does, and leaves the file as it is.
+    /// The pool as [`Found::take`] would give it. All changes are kept in memory, and the file is
+    /// unchanged. A structure runs its recovery here first, so that a recovery that fails leaves
+    /// the file as it is.
     pub fn rehearse(&self) -> Result<Pool<Rehearsed<'_, B>>> {
         let mut header = *self.pool.header.lock();
         header.open_counter += 1;
@@ -104,18 +111,19 @@ impl<B: Backend> Found<B> {
         Ok(pool)
     }
 
-    /// Checks that no block is acquired once what a crash has left is settled, in a time that grows with the pool. For a structure
-    /// that finds the root word to be 0: a crash before it was made leaves no block, so where there is one the root word is damaged.
+    /// Checks that no block would be acquired after recovery, in time linear in the pool's length.
+    /// A structure calls it if the root word is 0. A crash before the root was linked leaves no
+    /// block, so an acquired block shows a damaged root word.
     pub fn check_vacant(&self) -> Result<()> {
         let mut acquired = None;
         self.rehearse()?.visit_blocks(|block, _| acquired = acquired.or(Some(block)))?;
         acquired.map_or(Ok(()), |block| {
-            let reason = format!("the root word names nothing, and blocks are acquired, such as the one at {block}");
+            let reason = format!("the root word is 0, but blocks are acquired, such as the one at {block}");
             Err(Error::Damaged { pool: self.pool.name.clone(), offset: ROOT, reason })
         })
     }
 
-    /// Says in the file that the pool is in use, and settles what a crash has left of acquisitions and releases.
+    /// Marks the pool as in use, and settles the intents and descriptors that a crash has left.
     pub fn take(self) -> Result<Pool<B>> {
         let Self { pool, boot_id } = self;
         let mut header = *pool.header.lock();
@@ -127,10 +135,10 @@ impl<B: Backend> Found<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// Creates a pool without chunks under a name that is free.
+    /// Creates a pool without chunks under a free name.
     ///
-    /// It is made under another name (`name` and `.new`), made durable and then renamed: a crash leaves no
-    /// pool or a whole one.
+    /// The pool is made as `name` with `.new` appended, made durable, and then renamed. So a crash
+    /// leaves no pool or a whole one.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let pool = place(storage, name);
         if name.is_empty() {
@@ -138,7 +146,7 @@ impl<B: Backend> Pool<B> {
         }
         if !is_chunk_length(options.chunk_length) {
             let reason = format!(
-                "chunks of {} bytes are not possible; take a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
+                "chunks cannot have {} bytes; use a multiple of {PAGE_LENGTH} up to {CHUNK_LENGTH_MAX}",
                 options.chunk_length
             );
             return Err(Error::Unsuitable { pool, reason });
@@ -147,8 +155,8 @@ impl<B: Backend> Pool<B> {
         let draft = format!("{name}.new");
         let file = create_draft(storage, &draft)?;
         let created = Self::initialise(storage, file.clone(), name, &draft, pool, options);
-        // The lock is held until the name has gone: after that, another creation's draft may have it. What stays is in the
-        // way of nobody: the next creation replaces it.
+        // The lock is held until the name is removed, since another creation may use the name
+        // afterwards. A draft that stays is harmless: the next creation replaces it.
         if created.is_err() && file.has_name().unwrap_or(false) {
             let _ = storage.remove(&draft);
         }
@@ -163,7 +171,7 @@ impl<B: Backend> Pool<B> {
         pool: String,
         options: &Options,
     ) -> Result<Self> {
-        // Another creation may have ended meanwhile.
+        // Another creation may have finished meanwhile.
         check_free(storage, name)?;
         file.allocate(0..METADATA_LENGTH)?;
         let backend: B = map(&file, &pool, options, METADATA_LENGTH)?;
@@ -184,7 +192,7 @@ impl<B: Backend> Pool<B> {
         storage.rename_new(draft, name)?;
         let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
         if let Err(error) = storage.sync_directory(directory) {
-            // The name may or may not survive a power loss: there is no pool, then.
+            // The name may or may not survive a power loss, so there is no pool.
             let _ = storage.remove(name);
             return Err(error.into());
         }
@@ -205,26 +213,30 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Opens a pool, whatever is in it. Where it cannot be opened or not be trusted, its file is left as it is, but for space
-    /// that holes of it get where what its words say is what is refused.
+    /// Opens a pool, whatever its structure. If it cannot be opened or trusted, its file is
+    /// unchanged, with one exception: when words are damaged, holes of the file may have been
+    /// filled already.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         Self::find(storage, name, options)?.take()
     }
 
-    /// The first half of opening a pool, which changes nothing that is in it: a structure looks whether what it finds there is
-    /// its own and sound, and takes the pool or refuses it. Until then a pool that was closed stays so. Where the file has holes
-    /// they get space, before a word is read of it and after its header and the options were found to be in order.
+    /// The first half of opening a pool, which changes no contents. The structure checks whether
+    /// the contents are its own and sound, and then takes or refuses the pool. Until then a closed
+    /// pool stays closed. Holes of the file are allocated before the first word is read, and after
+    /// the header and the options were checked.
     ///
-    /// Not found is, since it would take a reading of the whole pool or checksums of all that is in it:
-    /// - that a chunk's head has lost blocks: their bits have become 0, or its length. They are given out again, and what is in them is
-    ///   overwritten. So a structure can be checked as a whole ([`Pool::visit_blocks`]) before anything is acquired.
-    /// - that one of the two words of the metadata that lead to further intents and descriptors has become 0. What only
-    ///   these name stays acquired then, as they do themselves, and a word that a descriptor is in the middle of changing is damage.
-    /// - that what a crash has left of an intent or a descriptor names another block of the structure than it did.
-    /// - that a part of the file is as it was at an earlier time, but for a header of before the pool grew.
-    ///
-    /// Nor that the file's device or file system went away without what it had in memory and came back before the machine restarted:
-    /// that looks like what a killed user has left.
+    /// The following damage is not found here. Finding it would take checksums of the contents, or
+    /// reading the whole pool.
+    /// - A chunk's head has lost blocks, because their bits or its length became 0. Such blocks are
+    ///   given out again and overwritten. So a structure can be checked as a whole
+    ///   ([`Pool::visit_blocks`]) before anything is acquired.
+    /// - One of the two words of the metadata that lead to further intents and descriptors became
+    ///   0. Blocks that only these name then stay acquired, and so do the pages. A word that such a
+    ///   descriptor was changing is reported as damage later.
+    /// - A crash left an intent or a descriptor, and it now names another block of the structure.
+    /// - A part of the file has an earlier state. (A header of before the pool grew is found.)
+    /// - The device or file system went away without writing its caches, and came back before the
+    ///   machine restarted. That looks like a killed user.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
         let pool = place(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
@@ -243,26 +255,28 @@ impl<B: Backend> Pool<B> {
         let backend = map(&file, &pool, options, header.length)?;
         let found = Found { pool: Self::new(backend, Some(file.clone()), pool, header), boot_id };
         found.pool.check_openings(header.open_counter)?;
-        // Copying may have made holes of zeros, where a store on a full disk would end in a signal; in some file systems a
-        // load too. So space comes before the first word is read, and after all that can be refused without.
+        // A copy of the file may have holes in place of zeros. On a full disk, a store to a hole
+        // ends in a signal, and in some file systems a load does too. So space is allocated before
+        // the first word is read, and after every check that needs no words.
         file.allocate(0..header.length)?;
         found.pool.check_intents(header.state == State::Closed)?;
         Ok(found)
     }
 
-    /// Says in the header that the pool is in use, so that a power loss finds it said.
+    /// Marks the pool as open in the header, durably.
     ///
-    /// The header says `Opening` before the sync and `Open` after it. So who finds `Open` knows that `Closed` is no
-    /// longer on the disk, and needs no sync: after a kill, there may be much to sync.
+    /// The header says `Opening` before the sync and `Open` after it. So a later opening that finds
+    /// `Open` knows that `Closed` is not on the disk any more, and needs no sync. After a kill
+    /// there may be much to sync.
     fn mark_open(&self, header: &mut Header, boot_id: u128) -> Result<()> {
         let domain = self.backend.domain();
         header.settle(&self.backend);
         let was_killed = header.state != State::Closed;
         let medium_changes = was_killed && header.domain != domain;
-        // In this boot: what was open on the page cache in another one has been refused.
+        // In this boot: a pool that was open on the page cache in another boot has been refused.
         let is_marked = header.state == State::Open && !medium_changes;
-        // What a killed user has stored and not flushed is read now, and must not go away later. On
-        // another medium, it is as durable as that one made it.
+        // A killed user may have stored words without flushing them. They are read now, so they
+        // must not vanish later. On another medium, they are as durable as that one made them.
         if medium_changes || was_killed && domain == PersistenceDomain::Adr {
             self.sync(header)?;
         }
@@ -279,15 +293,15 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Ends what was retired, makes everything durable and says that the pool is closed.
+    /// Settles retired blocks, makes everything durable and marks the pool as closed.
     ///
-    /// If that fails, the pool stays marked as open; after a failed sync it is not opened again.
+    /// If that fails, the pool stays marked as open. After a failed sync it cannot be opened again.
     pub fn close(self) -> Result<()> {
-        self.settle_what_is_left()?;
+        self.settle_everything()?;
         let mut header = self.header.lock();
         self.check_synced(&header)?;
         let domain = self.backend.domain();
-        // What was stored and not flushed is read by the next opening, which takes it for durable.
+        // The next opening reads stores that were not flushed, and takes them for durable.
         if domain != PersistenceDomain::Eadr {
             self.sync(&mut header)?;
         }
@@ -299,13 +313,13 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Ends every intent that was retired: with the pool to itself, the caller knows that there are no guards.
+    /// Settles every retired intent. The caller has the pool to itself, so there are no guards.
     pub fn reclaim_all(&mut self) -> Result<()> {
         self.epochs.expire_all();
         self.settle_all_expired().map(drop)
     }
 
-    /// Refuses to go on after a failed sync: a later one that succeeds proves nothing.
+    /// Returns an error after a failed sync: a later sync that succeeds proves nothing.
     fn check_synced(&self, header: &Header) -> Result<()> {
         match header.state {
             State::SyncFailed => Err(Error::Untrusted { pool: self.name.clone(), reason: SYNC_FAILED }),
@@ -313,7 +327,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Syncs the file, and marks the pool if that fails: the system may drop what it could not write.
+    /// Syncs the file, and marks the pool if that fails: the system may drop pages that it could
+    /// not write.
     fn sync(&self, header: &mut Header) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         file.sync_data().map_err(|error| {
@@ -325,8 +340,8 @@ impl<B: Backend> Pool<B> {
 
     /// Makes the pool longer by a chunk of zeros.
     ///
-    /// Space is allocated before it is used: a full disk is an error here and no signal later. A crash
-    /// leaves the pool as it was, perhaps with a longer file, or with the chunk.
+    /// Space is allocated before it is used, so a full disk is an error here and no signal later. A
+    /// crash leaves the pool as it was, perhaps in a longer file, or with the chunk.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut header = self.header.lock();
         self.check_synced(&header)?;
@@ -334,7 +349,7 @@ impl<B: Backend> Pool<B> {
         if let Some(file) = &self.file {
             file.allocate(header.length..length).map_err(|error| error.moved_to(&self.name))?;
         }
-        // Where stores survive a power loss, the length has to do so first.
+        // Where stores survive a power loss, the length has to survive first.
         if self.backend.domain() != PersistenceDomain::PageCache {
             self.sync(&mut header)?;
         }
@@ -350,7 +365,7 @@ impl<B: Backend> Pool<B> {
         &self.backend
     }
 
-    /// What messages call the pool.
+    /// The pool's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -369,14 +384,15 @@ impl<B: Backend> Pool<B> {
         &self.allocator
     }
 
-    /// How often the pool has been opened, its creation and openings that were skipped included. Volatile state that lies in the pool,
-    /// such as locks, is of this session if it carries this number.
+    /// How often the pool has been opened, including its creation and skipped openings. Volatile
+    /// state in the pool, such as a lock, belongs to this session if it carries this number.
     pub fn open_counter(&self) -> u64 {
         self.header.lock().open_counter
     }
 
-    /// Makes the number of openings, durably, at least this one: a structure that numbers things by the opening has the
-    /// numbers of openings that never were. With [`OPENINGS_MAX`] or more the pool cannot be opened again.
+    /// Raises the number of openings to at least `to`, durably. A structure that numbers things by
+    /// the opening gets the numbers of the skipped openings. With [`OPENINGS_MAX`] or more, the
+    /// pool cannot be opened again.
     pub fn skip_openings(&self, to: u64) {
         let mut header = self.header.lock();
         if header.open_counter < to {
@@ -385,7 +401,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Whether a pool that has been opened so often can be opened again: less than [`OPENINGS_MAX`] times.
+    /// Checks that a pool with this number of openings can be opened again: fewer than
+    /// [`OPENINGS_MAX`].
     pub fn check_openings(&self, openings: u64) -> Result<()> {
         match openings < OPENINGS_MAX {
             true => Ok(()),
@@ -393,24 +410,24 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Checks that words which the pool says to be somewhere lie within it.
+    /// Checks that a range which the pool's words refer to lies within it.
     pub fn check_range(&self, offset: u64, length: u64) -> Result<()> {
         if self.backend.holds(offset, length) && offset >= ROOT {
             return Ok(());
         }
         let reason = format!(
-            "{length} bytes are said to be there, by a word of the pool or by the program, outside of the pool's {} or \
-             at no multiple of {WORD_LENGTH}",
+            "the pool or the program refers to {length} bytes there, which are outside of the pool's {} bytes or not \
+             aligned to {WORD_LENGTH}",
             self.backend.length()
         );
         Err(Error::Damaged { pool: self.name.clone(), offset, reason })
     }
 }
 
-const OPENED_TOO_OFTEN: &str = "it has been opened so often that its openings can no longer be told apart";
-const SYNC_FAILED: &str = "a sync of it failed, so that the system may have dropped stores to it";
+const OPENED_TOO_OFTEN: &str = "it was opened too often: no numbers are left for further openings";
+const SYNC_FAILED: &str = "a sync failed, so the system may have dropped stores";
 
-/// Why the contents cannot be trusted, if they cannot.
+/// Why the contents cannot be trusted; `None` if they can.
 fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
     let boot_is_known = boot_id != 0 && header.boot_id != 0;
     match header.state {
@@ -418,16 +435,16 @@ fn distrust(header: &Header, boot_id: u128) -> Option<&'static str> {
         State::SyncFailed => Some(SYNC_FAILED),
         State::Opening | State::Open if header.domain != PersistenceDomain::PageCache => None,
         State::Opening | State::Open if !boot_is_known => {
-            Some("it was not closed, and whether the machine has gone down since cannot be told")
+            Some("it was not closed, and it is unknown whether the machine has restarted since")
         }
         State::Opening | State::Open if header.boot_id != boot_id => {
-            Some("it was open on the page cache when the machine went down, so that stores to it may be lost")
+            Some("it was open on the page cache when the machine restarted, so stores may be lost")
         }
         State::Opening | State::Open => None,
     }
 }
 
-/// Maps so many bytes of a file.
+/// Maps the first `length` bytes of a file.
 fn map<B: Backend>(file: &Arc<dyn File>, pool: &str, options: &Options, length: u64) -> Result<B> {
     let (wanted, reserved) = (length, options.address_space);
     if wanted > reserved {
@@ -438,7 +455,7 @@ fn map<B: Backend>(file: &Arc<dyn File>, pool: &str, options: &Options, length: 
     Ok(backend)
 }
 
-/// Refuses a name that something has.
+/// Returns an error if the name is taken.
 fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     if !storage.exists(name)? {
         return Ok(());
@@ -448,18 +465,18 @@ fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     Err(StorageError::new(Operation::Create, place(storage, name), None, taken).into())
 }
 
-/// A new, locked file for a pool to be made in; what a creation that was killed has left is removed, and nothing else.
+/// A new, locked file to make a pool in. Replaces the draft of a killed creation, and nothing else.
 ///
-/// Between opening a file and locking it, another creation may have removed the name or given it to a file of its own. So
-/// whoever has a lock looks whether the name still leads to the file, and does nothing to the name if it does not; who
-/// finds that it does may go on, since nobody touches the name of a file that is locked.
+/// Between opening a file and locking it, another creation may have removed the name or given it to
+/// its own file. So after locking, each creation checks whether the name still leads to its file.
+/// If not, it leaves the name alone. If so, it may continue, since nobody touches the name of a
+/// locked file.
 fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     let locked = || Error::Locked { pool: place(storage, draft) };
     match storage.open(draft, OpenMode::Write) {
         Ok(left) if !left.try_lock(LockKind::Exclusive)? || !left.has_name()? => return Err(locked()),
         Ok(left) if !header::is_unfinished(&*left)? => {
-            let reason =
-                "a pool is made under this name first, and what is there is not left by that; move it elsewhere";
+            let reason = "the draft of a new pool needs this name, and another file has it; move that file away";
             return Err(Error::Unsuitable { pool: place(storage, draft), reason: reason.to_owned() });
         }
         Ok(_) => storage.remove(draft)?,
@@ -467,7 +484,7 @@ fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
         Err(error) => return Err(error.into()),
     }
     let file = match storage.open(draft, OpenMode::CreateNew) {
-        // Another creation has made it meanwhile, or a link leads nowhere.
+        // Another creation has made it meanwhile, or it is a dangling link.
         Err(error) if error.is_already_exists() && storage.exists(draft)? => return Err(locked()),
         opened => opened?,
     };

@@ -1,8 +1,8 @@
-//! What operations on a few words do: the specification that histories of threads are checked against.
+//! The specification of operations on a few words, which histories of threads are checked against.
 
 use terrane_testkit::linearizability::Specification;
 
-/// What is done to a few words.
+/// An operation on a few words.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Changes all of these words, given as number, old and new value, or none.
@@ -12,11 +12,11 @@ pub enum Operation {
     Read(usize),
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Changed(bool),
-    /// The value that was read, or found in the way.
+    /// The value that was read, or found instead of the old value.
     Value(u64),
 }
 

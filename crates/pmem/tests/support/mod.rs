@@ -1,4 +1,4 @@
-//! Where tests make pools of the operating system.
+//! A directory for pools of the operating system.
 
 use tempfile::TempDir;
 use terrane_pmem::probe;

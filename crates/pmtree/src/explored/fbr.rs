@@ -1,16 +1,16 @@
-//! The FBR-tree as the crash explorer runs it.
+//! The FBR-tree as a subject of the crash explorer.
 
 use terrane_pmem::Instruction;
 use terrane_pmem::explorer::{Checked, Dropped, Place};
 use terrane_storage::Storage;
 
 use super::spread::{PlanarTree, boxed};
-use super::steps::{Step, steps_drawn};
+use super::steps::{Step, random_steps};
 use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
 use crate::fbr::{FbrTree, LeafForm, Options, Rebalancing};
 use crate::{PersistenceDomain, Split};
 
-/// Steps of a history that is drawn, for small nodes and for others.
+/// Steps of a random history, for small nodes and for others.
 const STEPS: usize = 60;
 const STEPS_LARGE: usize = 230;
 
@@ -60,7 +60,7 @@ pub struct Fbr {
     dimensions: Dimensions,
 }
 
-/// How many a tree has. In four, an entry takes two lines.
+/// Number of dimensions. With four, an entry takes two lines.
 #[derive(Clone, Copy, Debug)]
 enum Dimensions {
     Two,
@@ -68,7 +68,7 @@ enum Dimensions {
 }
 
 impl Fbr {
-    /// How many dimensions the tree has.
+    /// Number of dimensions of the tree.
     pub fn dimensions(&self) -> usize {
         match self.dimensions {
             Dimensions::Two => 2,
@@ -91,10 +91,11 @@ impl Fbr {
 impl ExploredTree for Fbr {
     const NAME: &'static str = "fbr";
 
-    /// Small nodes first, then nodes with bitmaps of two words. Last come self-validating leaves that are
-    /// copied, and entries of two lines, on the medium where most can be lost.
+    /// Small nodes first, then nodes with bitmaps of two words. Last come self-validating leaves
+    /// with copy-on-write, and entries of two lines, on the medium that can lose most.
     fn configurations() -> Vec<Explored<Self>> {
-        // Each of the splits with one of the ways to rebalance, and one of these with the other form of leaves.
+        // Each of the splits with one way to rebalance, and one of them also with the other form of
+        // leaves.
         let forms = [
             ("in-place", LeafForm::Bitmap, Rebalancing::InPlace, Split::RStar),
             ("copy-on-write", LeafForm::Bitmap, Rebalancing::CopyOnWrite, Split::Quadratic),
@@ -134,7 +135,7 @@ impl ExploredTree for Fbr {
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
-        steps_drawn(seed, if self.has_small_nodes() { STEPS } else { STEPS_LARGE })
+        random_steps(seed, if self.has_small_nodes() { STEPS } else { STEPS_LARGE })
     }
 
     fn places() -> Vec<Place> {
@@ -150,11 +151,11 @@ impl ExploredTree for Fbr {
             (_, "fbr.insert.failed") => {
                 Some("pmtree/tests/full_disk.rs: what_a_failed_insertion_has_enlarged_is_lost_without_its_fence")
             }
-            // Its blocks have to be used again before the loss does harm.
+            // Its blocks have to be reused before the loss does harm.
             (Instruction::Flush, "fbr.log.withdraw") => {
                 Some("pmtree/tests/crash.rs: a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again")
             }
-            // All trees that histories make are of today.
+            // Histories make no trees in the older format.
             (_, "fbr.shorten") => {
                 Some("pmtree/tests/marks.rs: an_older_tree_is_one_for_ever_if_it_is_not_flushed_that_it_is_none")
             }

@@ -1,18 +1,19 @@
-//! The tree that logs whole nodes as the crash explorer runs it.
+//! The tree that logs whole nodes as a subject of the crash explorer.
 
 use terrane_pmem::explorer::{Checked, Place};
 use terrane_storage::Storage;
 
 use super::spread::{PlanarTree, boxed};
-use super::steps::{Step, steps_drawn};
+use super::steps::{Step, random_steps};
 use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
 use crate::logged::{LoggedTree, Options};
 use crate::{PersistenceDomain, PersistentTree};
 
-/// Entries of a node. Large nodes differ in nothing.
+/// Entries of a node. Large nodes add no other cases.
 const FAN_OUT: usize = 4;
 
-/// Steps of a history that is drawn. So many make a path of more nodes than the log's first line names.
+/// Steps of a random history. They suffice for a path of more nodes than the log's first line
+/// names.
 const STEPS: usize = 80;
 
 const PLACES: [Place; 12] = [
@@ -65,7 +66,7 @@ impl ExploredTree for Logged {
     }
 
     fn steps(&self, seed: u64) -> Vec<Step> {
-        steps_drawn(seed, STEPS)
+        random_steps(seed, STEPS)
     }
 
     fn places() -> Vec<Place> {

@@ -1,7 +1,7 @@
-//! The trees as the crash explorer runs them.
+//! The trees as subjects of the crash explorer.
 //!
-//! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and says which
-//! configurations have small cases. R-trees share the steps that are done to them.
+//! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and
+//! says which configurations have small cases. R-trees share the steps.
 
 mod fbr;
 #[cfg(feature = "baselines")]
@@ -15,5 +15,5 @@ pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;
 pub use small::{Recoveries, SmallTrees, small_trees};
-pub use steps::{Model, Step, steps_drawn, steps_in_turn, steps_of_few};
+pub use steps::{Model, Step, random_steps, steps_in_turn, steps_of_few};
 pub use subject::{Explored, ExploredTree};

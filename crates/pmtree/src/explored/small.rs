@@ -1,17 +1,21 @@
 //! Every small history: two operations on each tree of a few entries.
 //!
-//! The domain are [`RECTS`], each with its number as payload. The trees are all of up to [`ENTRIES_MAX`] entries, none of
-//! them twice, that insertions and deletions can make, also by way of larger trees; of those that differ only in the places of
-//! entries within nodes, one counts. Before the operations, all of it is durable. The operations are the insertion of each
-//! of the eight (a second time, if it is there), the deletion of each that is there, and the look-up of each.
+//! - The domain are [`RECTS`], each with its number as payload.
+//! - The trees are all those of up to [`ENTRIES_MAX`] distinct entries that insertions and
+//!   deletions can make, also by way of larger trees. Trees that differ only in the places of
+//!   entries within nodes count once. Before the operations, the tree is durable.
+//! - The operations are the insertion of each of the eight boxes (a second time, if it is there),
+//!   the deletion of each that is there, and the look-up of each.
 //!
-//! Look-ups usually change nothing. Then the crashes of a history with a look-up are those of the history
-//! without it. Whether it is so is seen at every tree and after every first operation. Where look-ups do
-//! change something, as those that mend do, a history of all eight look-ups is cut there as well.
+//! Look-ups usually change nothing. Then a history with a look-up has the same crashes as the
+//! history without it. This is checked at every tree and after every first operation. Where
+//! look-ups do change something, as repairing ones do, a history of all eight look-ups is cut as
+//! well.
 //!
-//! Of each history, every cut is tried that comes after the tree was made, and every image that recovery can tell apart. With
-//! [`Recoveries::Cut`], power is lost again, at every cut of the recovery from what a kill leaves there, and from the power losses that
-//! keep nothing and everything; that is three quarters of the work.
+//! Of each history, every cut after the creation is tried, with every image that recovery can
+//! distinguish. With [`Recoveries::Cut`], power is lost again at every cut of the recovery. The
+//! first crash is a kill there, or a power loss that keeps nothing or everything. That is three
+//! quarters of the work.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,10 +27,10 @@ use super::steps::Step;
 use super::subject::{Explored, ExploredTree};
 use crate::Rect;
 
-/// Most entries of the trees.
+/// The most entries of the trees.
 const ENTRIES_MAX: usize = 6;
 
-/// Two heaps, one of which touches itself, a box between them, one around all, and a point.
+/// Two clusters (in one, boxes touch), a box between them, one around all, and a point.
 const RECTS: [[f64; 4]; 8] = [
     [0.0, 0.0, 1.0, 1.0],
     [1.0, 0.0, 2.0, 1.0],
@@ -41,7 +45,7 @@ const RECTS: [[f64; 4]; 8] = [
 /// More images than any cut has.
 const BREADTH: Breadth = Breadth { branches: 1 << 20, samples: 0, seed: 0 };
 
-/// What becomes of the recovery from a crash.
+/// How the recovery from a crash runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recoveries {
     /// It runs to its end.
@@ -50,23 +54,24 @@ pub enum Recoveries {
     Cut,
 }
 
-/// What a search ends with: nothing, or the first thing that is wrong.
+/// The end of a search: nothing, or the first problem.
 type Outcome = Result<(), Box<Failure<Step>>>;
 
-/// What was tried.
+/// The size of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmallTrees {
-    /// Trees that there are.
+    /// Number of trees.
     pub trees: u64,
     /// Trees whose histories were tried.
     pub trees_tried: u64,
-    /// Histories of two operations of these, those with look-ups among them.
+    /// Histories of two operations of these, including those with look-ups.
     pub histories: u64,
-    /// What was looked at.
+    /// Crashes that were tried.
     pub tally: Tally,
 }
 
-/// Tries all histories of two operations from a part of the trees, in as many threads as there are processors.
+/// Tries all histories of two operations from a part of the trees, on as many threads as there are
+/// processors.
 pub fn small_trees<T: ExploredTree>(
     subject: &Explored<T>,
     part: Part,
@@ -139,14 +144,14 @@ fn explore_tree<T: ExploredTree>(
         }
         found.histories += (operations(&after_first).len() + RECTS.len()) as u64;
     }
-    // A look-up, and then any of them.
+    // A look-up, and then any operation.
     found.histories += (RECTS.len() * (first_operations.len() + RECTS.len())) as u64;
     found.trees_tried += 1;
     found.tally += explorer.tally;
     Ok(())
 }
 
-/// Whether something is stored, flushed or fenced by the look-ups that a history ends with.
+/// Whether the look-ups at the end of a history store, flush or fence anything.
 fn change_something<T: ExploredTree>(looking: &History<'_, Explored<T>>, first: usize) -> bool {
     // A mark follows each.
     looking.cuts_from(first).count() - 1 > RECTS.len()
@@ -169,14 +174,14 @@ fn look_ups() -> Vec<Step> {
     (0..RECTS.len()).map(|number| Step::LookUp(rect(number), number as u64)).collect()
 }
 
-/// What can be done to a tree that these steps make, but for look-ups.
+/// The operations on a tree made by these steps, without look-ups.
 fn operations(steps: &[Step]) -> Vec<Step> {
     let entries = entries(steps);
     let is_there = |number: usize| entries.contains(&number);
     (0..RECTS.len()).map(insertion).chain((0..RECTS.len()).filter(|&number| is_there(number)).map(deletion)).collect()
 }
 
-/// The numbers of the boxes in a tree that these steps make, one that is there twice named twice.
+/// The numbers of the boxes in a tree made by these steps. A box that is there twice appears twice.
 fn entries(steps: &[Step]) -> Vec<usize> {
     let mut entries = Vec::new();
     for step in steps {
@@ -193,16 +198,17 @@ fn entries(steps: &[Step]) -> Vec<usize> {
     entries
 }
 
-/// A tree's steps and one that puts in a box that is not there, or takes one away.
+/// A tree's steps, followed by the insertion of a box that is not there, or the deletion of one
+/// that is.
 fn next(steps: &[Step]) -> Vec<Vec<Step>> {
     let entries = entries(steps);
     let toggle = |number: usize| if entries.contains(&number) { deletion(number) } else { insertion(number) };
     (0..RECTS.len()).map(|number| [steps, &[toggle(number)]].concat()).collect()
 }
 
-/// Of each tree, the first of the shortest ways to make it; those of few entries first.
+/// The first of the shortest histories for each tree, those of few entries first.
 ///
-/// A tree of no more than [`ENTRIES_MAX`] may only be reached through one of more.
+/// A tree of at most [`ENTRIES_MAX`] entries may only be reached through a larger one.
 fn trees<T: ExploredTree>(subject: &Explored<T>) -> Result<Vec<Vec<Step>>, Box<Failure<Step>>> {
     let mut seen = BTreeSet::new();
     let mut trees = Vec::new();
@@ -210,7 +216,8 @@ fn trees<T: ExploredTree>(subject: &Explored<T>) -> Result<Vec<Vec<Step>>, Box<F
     while !latest.is_empty() {
         let mut new = Vec::new();
         for steps in latest {
-            let shape = shape(subject, &steps).map_err(|what| Failure::without_crash(subject, steps.clone(), what))?;
+            let shape =
+                shape(subject, &steps).map_err(|problem| Failure::without_crash(subject, steps.clone(), problem))?;
             if seen.insert(shape) {
                 new.push(steps);
             }
@@ -223,7 +230,7 @@ fn trees<T: ExploredTree>(subject: &Explored<T>) -> Result<Vec<Vec<Step>>, Box<F
     Ok(trees)
 }
 
-/// What tells trees apart.
+/// The text that distinguishes trees.
 fn shape<T: ExploredTree>(subject: &Explored<T>, steps: &[Step]) -> Checked<String> {
     let tree = subject.tree.create(&MemoryStorage::new(), "tree")?;
     for step in steps {
@@ -262,7 +269,7 @@ mod tests {
         assert_eq!(operations(&[insertion(2)]).len(), 9);
     }
 
-    /// An FBR-tree whose look-ups take out what they find and put it in again.
+    /// An FBR-tree whose look-ups delete what they find and insert it again.
     #[derive(Clone, Debug)]
     struct Meddling(Explored<Fbr>);
 
@@ -343,7 +350,7 @@ mod tests {
         let trees = trees(subject).unwrap();
         let nodes = |steps: &[Step]| shape(subject, steps).unwrap().matches('(').count();
         let of_six = |steps: &&Vec<Step>| entries(steps).len() == ENTRIES_MAX;
-        // Insertions make three leaves only of seven entries.
+        // Insertions alone make three leaves only of seven entries.
         assert!(trees.iter().filter(of_six).any(|steps| nodes(steps) == 4), "no three leaves of two entries each");
         assert!(trees.iter().all(|steps| entries(steps).len() <= ENTRIES_MAX));
     }

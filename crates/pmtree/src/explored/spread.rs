@@ -1,7 +1,7 @@
-//! A tree as the explorer uses it, whichever it is, in two dimensions or in more.
+//! Any tree as the explorer uses it, in two or more dimensions.
 //!
-//! Steps and models know two; a box of them has these over and over again in a tree of more. An entry of which a part is
-//! lost has others, and is told as what it is.
+//! Steps and models have two. In a tree of more, a box has these repeatedly. So if a part of an
+//! entry is lost, its dimensions differ, and the entry is reported as it is.
 
 use std::fmt::Debug;
 
@@ -12,12 +12,12 @@ use super::steps::Model;
 use crate::rtree::shape::Shape;
 use crate::{Durability, PersistentRTree, Rect};
 
-/// What the explorer asks of a tree.
+/// The operations that the explorer needs.
 pub trait PlanarTree: Debug + Send + Sync {
     /// Inserts an entry.
     fn insert(&self, rect: &Rect<2>, payload: u64) -> Checked<()>;
 
-    /// Deletes an entry; whether it was there.
+    /// Deletes an entry. Gives whether it was there.
     fn delete(&self, rect: &Rect<2>, payload: u64) -> Checked<bool>;
 
     /// Whether an entry is there.
@@ -26,7 +26,7 @@ pub trait PlanarTree: Debug + Send + Sync {
     /// All entries, after a check of the structure.
     fn entries(&mut self) -> Checked<Model>;
 
-    /// What tells trees apart.
+    /// The text that distinguishes trees.
     fn shape(&self) -> Checked<String>;
 }
 

@@ -1,4 +1,4 @@
-//! What is done to R-trees, drawn or by hand, and what they then hold.
+//! The operations on R-trees, random or given, and the resulting contents.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,19 +11,19 @@ use crate::Rect;
 /// Entries of a tree of two or three leaves of small nodes.
 const FEW: usize = 7;
 
-/// Borders of the boxes that are drawn.
+/// Number of coordinates for the borders of random boxes.
 const GRID: u32 = 12;
 
-/// What is done to a tree.
+/// An operation on a tree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// An insertion; prints as `+0,0,1,2:7`.
     Insert(Rect<2>, u64),
-    /// A deletion, in vain if there is no such entry; prints as `-0,0,1,2:7`.
+    /// A deletion, possibly of an entry that is not there; prints as `-0,0,1,2:7`.
     Delete(Rect<2>, u64),
     /// An exact look-up; prints as `?0,0,1,2:7`.
     LookUp(Rect<2>, u64),
-    /// Makes all durable that is stored, as after a rest; prints as `sync`.
+    /// Makes everything durable that is stored, as after a pause; prints as `sync`.
     Sync,
 }
 
@@ -64,19 +64,20 @@ impl FromStr for Step {
     }
 }
 
-/// A history with this many steps: more insertions than deletions at first, then fewer. Some boxes lie beyond all
-/// others, so that each node above them changes.
-pub fn steps_drawn(seed: u64, count: usize) -> Vec<Step> {
+/// A history with this many steps: first more insertions than deletions, then fewer. Some boxes lie
+/// beyond all others, so that each node above them changes.
+pub fn random_steps(seed: u64, count: usize) -> Vec<Step> {
     steps_with(seed, count, |step| if step < count / 2 { 0.9 } else { 0.15 })
 }
 
-/// A history with this many steps: insertions at first, then as many deletions as insertions, so that boxes shrink and grow.
+/// A history with this many steps: first only insertions, then an equal number of both, so that
+/// boxes shrink and grow.
 pub fn steps_in_turn(seed: u64, count: usize) -> Vec<Step> {
     steps_with(seed, count, |step| if step < count / 2 { 1.0 } else { 0.5 })
 }
 
-/// A history with this many steps: a few insertions at first, then as many deletions as insertions, so that the same nodes are met
-/// over and over again; and the number of the first ones.
+/// A history with this many steps: first a few insertions, then an equal number of both, so that
+/// the same nodes are met over and over again. Also gives the number of the first insertions.
 pub fn steps_of_few(seed: u64, count: usize) -> (Vec<Step>, usize) {
     (steps_with(seed, count, |step| if step < FEW { 1.0 } else { 0.5 }), FEW)
 }
@@ -88,7 +89,7 @@ fn steps_with(seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f6
     for step in 0..count {
         if model.len() < 2 || random.random_bool(share_of_insertions(step)) {
             let far = f64::from(GRID) + step as f64;
-            let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { rect_drawn(&mut random) };
+            let rect = if step % 8 == 7 { Rect::raw([far; 2], [far; 2]) } else { random_rect(&mut random) };
             let entry = (rect, step as u64);
             model.push(entry);
             steps.push(Step::Insert(entry.0, entry.1));
@@ -101,13 +102,13 @@ fn steps_with(seed: u64, count: usize, share_of_insertions: impl Fn(usize) -> f6
 }
 
 /// A box with corners on a grid, so that borders meet often.
-pub(super) fn rect_drawn(random: &mut SmallRng) -> Rect<2> {
+pub(super) fn random_rect(random: &mut SmallRng) -> Rect<2> {
     let min: [f64; 2] = std::array::from_fn(|_| f64::from(random.random_range(0..GRID)));
     let max = std::array::from_fn(|axis| min[axis] + f64::from(random.random_range(0..3u32)));
     Rect::raw(min, max)
 }
 
-/// The entries, in an order that depends on them alone.
+/// The entries, in an order that depends only on them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model(pub(super) Vec<(Rect<2>, u64)>);
 

@@ -1,4 +1,4 @@
-//! R-trees as the crash explorer runs them, whichever they are.
+//! R-trees as subjects of the crash explorer.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use terrane_pmem::explorer::{Checked, Dropped, Place, Subject};
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::spread::PlanarTree;
-use super::steps::{Model, Step, rect_drawn};
+use super::steps::{Model, Step, random_rect};
 use crate::PersistenceDomain;
 
-/// An R-tree in one configuration, and what the explorer has to know of it.
+/// An R-tree in one configuration, as the explorer needs it.
 ///
-/// Opening may leave to look-ups what a crash has left half done. The explorer counts what looks at a tree
-/// after a crash as a part of the recovery, and crashes there too. Histories that continue after a crash
-/// begin with their first step, before anything has looked at the tree.
+/// Opening may leave interrupted changes to look-ups. The explorer treats the observation of a tree
+/// after a crash as a part of recovery, and crashes there too. Histories that continue after a
+/// crash begin with their first step, before anything has read the tree.
 pub trait ExploredTree: Clone + Debug + Send + Sync {
-    /// Name of the structure, such as `fbr`, with which the names of its flushes and fences begin.
+    /// Name of the structure, such as `fbr`. The names of its flushes and fences begin with it.
     const NAME: &'static str;
 
     /// Every configuration that is explored, with its name.
@@ -36,25 +36,25 @@ pub trait ExploredTree: Clone + Debug + Send + Sync {
     /// Opens a tree.
     fn open(&self, storage: &dyn Storage, name: &str) -> Checked<Box<dyn PlanarTree>>;
 
-    /// A history to run, drawn from a seed.
+    /// A random history for a seed.
     fn steps(&self, seed: u64) -> Vec<Step>;
 
     /// All its flushes and fences.
     fn places() -> Vec<Place>;
 
-    /// File and name of the test that shows the loss of a flush or fence, if no history of steps one after
-    /// the other does.
+    /// File and name of the test that shows the loss of a flush or fence, if no history of
+    /// consecutive steps does.
     fn shown_by(dropped: &Dropped) -> Option<&'static str> {
         let _ = dropped;
         None
     }
 }
 
-/// The media, by the names that configurations have of them.
+/// The media, by their names in configurations.
 pub(super) const MEDIA: [(&str, PersistenceDomain); 3] =
     [("adr", PersistenceDomain::Adr), ("eadr", PersistenceDomain::Eadr), ("page-cache", PersistenceDomain::PageCache)];
 
-/// Small chunks, so that pools grow and are soon looked through.
+/// Small chunks, so that pools grow and are soon scanned.
 pub(super) fn in_small_chunks(pool: &mut terrane_pmem::Options) {
     pool.chunk_length = 1 << 16;
     pool.address_space = 1 << 28;
@@ -64,11 +64,11 @@ pub(super) fn in_small_chunks(pool: &mut terrane_pmem::Options) {
 #[derive(Clone, Debug)]
 pub struct Explored<T> {
     pub(super) configuration: String,
-    /// What is configured.
+    /// The configured tree.
     pub tree: T,
 }
 
-/// A tree in use, and its file.
+/// An open tree, and its file.
 #[derive(Debug)]
 pub struct Run {
     tree: Box<dyn PlanarTree>,
@@ -140,21 +140,21 @@ impl<T: ExploredTree> Subject for Explored<T> {
         let model = tree.entries()?;
         for (rect, payload) in &model.0 {
             let is_found = tree.contains(rect, *payload)?;
-            ensure(is_found, || format!("{payload} is not where it should be"))?;
+            ensure(is_found, || format!("{payload} is in the wrong place"))?;
         }
         Ok(model)
     }
 
-    fn work_on(&self, run: &mut Run, mut model: Model) -> Checked<()> {
+    fn check_usable(&self, run: &mut Run, mut model: Model) -> Checked<()> {
         let mut random = SmallRng::seed_from_u64(9);
         for payload in 1000..1006 {
-            self.apply(run, &mut model, &Step::Insert(rect_drawn(&mut random), payload))?;
+            self.apply(run, &mut model, &Step::Insert(random_rect(&mut random), payload))?;
         }
         while let Some(&(rect, payload)) = model.0.last() {
             self.apply(run, &mut model, &Step::Delete(rect, payload))?;
         }
         let left = self.observe(run)?;
-        ensure(left == model, || format!("{left:?} is left of what was deleted"))
+        ensure(left == model, || format!("{left:?} remain of the deleted entries"))
     }
 
     fn places(&self) -> Vec<Place> {

@@ -1,10 +1,11 @@
-//! Which child a new box goes to: the one that it enlarges least (Guttman 1984, ChooseLeaf).
+//! The choice of the child for a new box: the one that it enlarges least (Guttman 1984,
+//! ChooseLeaf).
 
 use super::rect::Rect;
 
-/// What a child costs; less is better.
+/// Cost of a child; less is better.
 ///
-/// The growth of the margin decides where areas are all zero, as on a line of points.
+/// If areas are all zero, as on a line of points, the growth of the margin decides.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Cost {
     enlargement: f64,
@@ -21,14 +22,15 @@ impl Cost {
     }
 }
 
-/// How much more `after` is; infinite where both are.
+/// How much more `after` is; infinite if both are infinite.
 #[inline]
 pub(super) fn growth(before: f64, after: f64) -> f64 {
     let growth = after - before;
     if growth.is_nan() { f64::INFINITY } else { growth }
 }
 
-/// The child that grows least by taking in a box; of several, the smallest one. `None` without children.
+/// The child that grows least by including a box; among equals, the smallest one. `None` without
+/// children.
 pub(super) fn least_enlargement<const D: usize, K>(
     children: impl Iterator<Item = (K, Rect<D>)>,
     rect: &Rect<D>,

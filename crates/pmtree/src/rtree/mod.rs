@@ -1,4 +1,4 @@
-//! R-trees, and what they share.
+//! R-trees, and their common parts.
 
 mod census;
 mod choose;

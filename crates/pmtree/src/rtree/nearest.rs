@@ -1,12 +1,13 @@
-//! What searches for nearest neighbours have in common: the closest entries so far, and the order of nodes.
+//! Common parts of searches for nearest neighbours: the closest entries so far, and the order of
+//! nodes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::rect::Rect;
-use super::search::{Path, Sought};
+use super::search::{Path, SearchVisitor};
 
-/// What an order by [`Ord::cmp`] implies.
+/// The implementations that follow from an order by [`Ord::cmp`].
 macro_rules! ordered {
     ($([$($generics:tt)*] $name:ty),*) => {$(
         impl<$($generics)*> PartialOrd for $name {
@@ -25,7 +26,7 @@ macro_rules! ordered {
     )*};
 }
 
-/// An entry that may be one of the closest: the farthest one is the greatest.
+/// An entry that may be one of the closest. The farthest one is the greatest.
 #[derive(Debug)]
 struct Found<const D: usize> {
     distance_squared: f64,
@@ -41,7 +42,7 @@ impl<const D: usize> Ord for Found<D> {
 
 ordered!([const D: usize] Found<D>);
 
-/// The entries closest to a point so far, of those that are accepted and no more than were asked for.
+/// The accepted entries closest to a point so far, at most as many as were asked for.
 pub(super) struct Nearest<'q, const D: usize, A> {
     point: &'q [f64; D],
     count: usize,
@@ -54,20 +55,21 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
         Self { point, count, accepts, entries: BinaryHeap::new() }
     }
 
-    /// Square of the distance from the point to a box, if something at this distance can be one of them.
+    /// Square of the distance from the point to a box, if an entry at this distance can be among
+    /// the closest.
     #[inline]
     pub(super) fn wanted(&self, rect: &Rect<D>) -> Option<f64> {
         let distance_squared = rect.distance_squared(self.point);
         self.wants(distance_squared).then_some(distance_squared)
     }
 
-    /// Whether something at this distance can be one of them.
+    /// Whether an entry at this distance can be among the closest.
     pub(super) fn wants(&self, distance_squared: f64) -> bool {
         self.entries.len() < self.count
             || self.entries.peek().is_some_and(|farthest| distance_squared < farthest.distance_squared)
     }
 
-    /// Takes an entry at a distance that is wanted, if it is accepted.
+    /// Adds an entry at a wanted distance, if it is accepted.
     pub(super) fn add(&mut self, distance_squared: f64, rect: Rect<D>, payload: u64) {
         if !(self.accepts)(&rect, payload) {
             return;
@@ -80,15 +82,15 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
         }
     }
 
-    /// Square of the distance, box and payload of each, the closest first.
+    /// Square of the distance, box and payload of each, closest first.
     pub(super) fn into_sorted(self) -> Vec<(f64, Rect<D>, u64)> {
         let sorted = self.entries.into_sorted_vec().into_iter();
         sorted.map(|found| (found.distance_squared, found.rect, found.payload)).collect()
     }
 }
 
-/// For searches that read nodes as they come, and not the closest first.
-impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, A> {
+/// For searches that read nodes in any order, and not the closest first.
+impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> SearchVisitor<D> for Nearest<'_, D, A> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.wanted(bounds).is_some()
     }
@@ -102,8 +104,8 @@ impl<const D: usize, A: Fn(&Rect<D>, u64) -> bool> Sought<D> for Nearest<'_, D, 
     }
 }
 
-/// A node to be read, and how it is linked. The closest one is the greatest, and at one distance that of
-/// the lowest number.
+/// A node to read, and how it is linked. The closest one is the greatest; at equal distances, the
+/// one with the lowest number.
 #[derive(Debug)]
 pub(super) struct Candidate<Link> {
     pub(super) distance_squared: f64,

@@ -2,8 +2,7 @@
 
 use crate::{Error, Result};
 
-/// A closed box with edges along the axes, in coordinates that are finite numbers; a point is a box
-/// without extent.
+/// A closed box with edges along the axes, in finite coordinates. A point is a box without extent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rect<const D: usize> {
     min: [f64; D],
@@ -11,7 +10,8 @@ pub struct Rect<const D: usize> {
 }
 
 impl<const D: usize> Rect<D> {
-    /// The box between two corners. Fails where a coordinate is not finite, or `min` lies above `max`.
+    /// The box between two corners. It is an error if a coordinate is not finite, or `min` lies
+    /// above `max`.
     pub fn new(min: [f64; D], max: [f64; D]) -> Result<Self> {
         for (axis, (min, max)) in min.into_iter().zip(max).enumerate() {
             if let Some(value) = [min, max].into_iter().find(|coordinate| !coordinate.is_finite()) {
@@ -29,7 +29,7 @@ impl<const D: usize> Rect<D> {
         Self::new(position, position)
     }
 
-    /// As stored: anything.
+    /// A box as it was stored, with any coordinates.
     pub(crate) fn raw(min: [f64; D], max: [f64; D]) -> Self {
         Self { min, max }
     }
@@ -50,7 +50,7 @@ impl<const D: usize> Rect<D> {
         hold::<D>(|axis| (self.min[axis] <= other.max[axis], self.max[axis] >= other.min[axis]))
     }
 
-    /// Whether the other one lies within this one.
+    /// Whether the other box lies within this one.
     #[inline]
     pub fn contains(&self, other: &Self) -> bool {
         hold::<D>(|axis| (self.min[axis] <= other.min[axis], self.max[axis] >= other.max[axis]))
@@ -67,7 +67,7 @@ impl<const D: usize> Rect<D> {
         union
     }
 
-    /// What both have in common; `None` if that is nothing.
+    /// The common part of both; `None` if there is none.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         let common = Self {
             min: std::array::from_fn(|axis| self.min[axis].max(other.min[axis])),
@@ -76,13 +76,14 @@ impl<const D: usize> Rect<D> {
         self.overlaps(other).then_some(common)
     }
 
-    /// Product of the extents; infinite where that is beyond the largest number, and not a number where another one is zero.
+    /// Product of the extents. It is infinite beyond the largest number, and not a number if
+    /// another extent is zero then.
     #[inline]
     pub fn area(&self) -> f64 {
         (0..D).map(|axis| self.max[axis] - self.min[axis]).product()
     }
 
-    /// Area that both have.
+    /// Area of the common part.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         (0..D)
             .map(|axis| (self.max[axis].min(other.max[axis]) - self.min[axis].max(other.min[axis])).max(0.0))
@@ -103,14 +104,14 @@ impl<const D: usize> Rect<D> {
     }
 }
 
-/// Refuses to compile for trees of other than two to four dimensions: nodes of others have not been tried, and an entry
-/// would take three lines.
+/// A compile-time error for trees with other than two to four dimensions. Nodes of others have not
+/// been tried, and an entry would take three lines.
 pub(crate) const fn check_dimensions<const D: usize>() {
     assert!(D >= 2 && D <= 4, "trees have two to four dimensions");
 }
 
-/// Whether both relations hold on each axis. All are looked at, since which one decides cannot be predicted; and they are
-/// counted, since the compiler makes branches where they are linked by `&`.
+/// Whether both relations hold on each axis. All are evaluated, since the deciding one cannot be
+/// predicted. They are counted, since for `&` the compiler makes branches.
 #[inline]
 fn hold<const D: usize>(relations: impl Fn(usize) -> (bool, bool)) -> bool {
     let holding = |axis| {

@@ -1,7 +1,8 @@
-//! What searches of R-trees have in common, however a tree reads its nodes.
+//! Common parts of searches in R-trees, however a tree reads its nodes.
 //!
-//! [`Sought`] is what is looked for, [`Target`] takes back what was read while nodes changed, and
-//! [`Children`] are still to be read. A tree names its nodes by numbers, such as offsets in the pool.
+//! A [`SearchVisitor`] says which entries a search wants. A [`ValidatedVisitor`] can also drop what
+//! was read while nodes changed. [`Children`] are the nodes still to be read. A tree names its
+//! nodes by numbers, such as offsets in the pool.
 
 use smallvec::SmallVec;
 
@@ -10,37 +11,37 @@ use super::rect::Rect;
 /// The nodes from the root to a leaf.
 pub(super) type Path = SmallVec<[u64; 8]>;
 
-/// What is looked for, and where it goes.
-pub(super) trait Sought<const D: usize> {
-    /// Whether a child can hold some.
+/// Receives the entries of a search, and says which ones it wants.
+pub(super) trait SearchVisitor<const D: usize> {
+    /// Whether a child can contain wanted entries.
     fn enters(&self, bounds: &Rect<D>) -> bool;
 
-    /// Whether an entry with this box can be one.
+    /// Whether an entry with this box can be wanted.
     fn meets(&self, rect: &Rect<D>) -> bool;
 
-    /// Takes an entry whose box meets, if it is one.
+    /// Takes an entry whose box meets, if it is wanted.
     fn found(&mut self, path: &Path, rect: Rect<D>, payload: u64);
 
-    /// Whether it has all it wants, so that the rest need not be read.
+    /// Whether it has everything it wants, so that the rest need not be read.
     fn is_satisfied(&self) -> bool {
         false
     }
 }
 
-/// What is looked for, where readers take no locks: what was read in vain is taken back. A `Visit` says how
-/// a node was read, by which it is seen whether the node has changed since.
-pub(super) trait Target<const D: usize, Visit>: Sought<D> {
-    /// Takes note of a node that was read, after those below it.
+/// A receiver for searches without locks, which can drop what was read in vain. A `Visit` records
+/// how a node was read, to detect later changes of the node.
+pub(super) trait ValidatedVisitor<const D: usize, Visit>: SearchVisitor<D> {
+    /// Records a node that was read, after those below it.
     fn visited(&mut self, visit: impl FnOnce() -> Visit);
 
-    /// What there is.
+    /// The present extent.
     fn extent(&self) -> Extent;
 
-    /// Forgets all that has come since.
+    /// Drops everything that came after this extent.
     fn truncate(&mut self, extent: Extent);
 }
 
-/// How much a target has.
+/// The size of a target's contents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extent {
     pub(super) found: usize,
@@ -64,7 +65,7 @@ impl<'q, const D: usize> Window<'q, D> {
     }
 }
 
-impl<const D: usize> Sought<D> for Window<'_, D> {
+impl<const D: usize> SearchVisitor<D> for Window<'_, D> {
     #[inline]
     fn enters(&self, bounds: &Rect<D>) -> bool {
         self.query.overlaps(bounds)
@@ -80,7 +81,7 @@ impl<const D: usize> Sought<D> for Window<'_, D> {
     }
 }
 
-impl<const D: usize, Visit> Target<D, Visit> for Window<'_, D> {
+impl<const D: usize, Visit> ValidatedVisitor<D, Visit> for Window<'_, D> {
     fn visited(&mut self, _: impl FnOnce() -> Visit) {
         self.visited += 1;
     }
@@ -95,7 +96,7 @@ impl<const D: usize, Visit> Target<D, Visit> for Window<'_, D> {
     }
 }
 
-/// The way to one entry; to the first one that is found, where there are several.
+/// The path to one entry; to the first one that is found, if there are several.
 pub(super) struct Exact<'q, const D: usize, Visit> {
     rect: &'q Rect<D>,
     payload: u64,
@@ -109,7 +110,7 @@ impl<'q, const D: usize, Visit> Exact<'q, D, Visit> {
     }
 }
 
-impl<const D: usize, Visit> Sought<D> for Exact<'_, D, Visit> {
+impl<const D: usize, Visit> SearchVisitor<D> for Exact<'_, D, Visit> {
     fn enters(&self, bounds: &Rect<D>) -> bool {
         bounds.contains(self.rect)
     }
@@ -129,7 +130,7 @@ impl<const D: usize, Visit> Sought<D> for Exact<'_, D, Visit> {
     }
 }
 
-impl<const D: usize, Visit> Target<D, Visit> for Exact<'_, D, Visit> {
+impl<const D: usize, Visit> ValidatedVisitor<D, Visit> for Exact<'_, D, Visit> {
     fn visited(&mut self, visit: impl FnOnce() -> Visit) {
         self.visits.push(visit());
     }
@@ -144,7 +145,7 @@ impl<const D: usize, Visit> Target<D, Visit> for Exact<'_, D, Visit> {
     }
 }
 
-/// Children of a node in the order in which they are read. More may come meanwhile.
+/// Children of a node in the order of reading. More may be added meanwhile.
 #[derive(Default)]
 pub(super) struct Children {
     nodes: SmallVec<[u64; 16]>,
@@ -152,7 +153,7 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Adds one that is to be read.
+    /// Adds a child to read.
     pub(super) fn push(&mut self, child: u64) {
         self.nodes.push(child);
     }
@@ -164,18 +165,18 @@ impl Children {
         child
     }
 
-    /// Begins one that was not among them, out of their order.
+    /// Begins a child that was not among them, out of order.
     pub(super) fn begin(&mut self, child: u64) {
         self.nodes.insert(self.begun, child);
         self.begun += 1;
     }
 
-    /// Those that were begun before the last one.
+    /// The children that were begun before the last one.
     pub(super) fn begun_before(&self) -> &[u64] {
         &self.nodes[..self.begun.saturating_sub(1)]
     }
 
-    /// Takes those that were not begun.
+    /// Takes the children that were not begun.
     pub(super) fn take_others(&mut self) -> impl Iterator<Item = u64> {
         self.nodes.drain(self.begun..)
     }

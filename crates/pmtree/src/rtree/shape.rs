@@ -1,17 +1,18 @@
-//! Trees as texts, to tell them apart.
+//! Trees as texts, to distinguish them.
 
 use std::fmt::Write as _;
 
 use crate::{Rect, Result};
 
-/// A tree whose nodes can be told.
+/// A tree whose nodes can be printed.
 pub(crate) trait Shape {
-    /// The nodes with their entries; the same for trees that differ only in where nodes lie and entries in them.
-    /// Nobody else can use the tree meanwhile.
+    /// The nodes with their entries. Trees that differ only in the places of nodes and entries have
+    /// the same text. Nobody else may use the tree meanwhile.
     fn shape(&self) -> Result<String>;
 }
 
-/// A node: the boxes of its entries, each with what it leads to, whatever the entries' order.
+/// A node: the boxes of its entries, each with its target, in an order that does not depend on
+/// their slots.
 pub(super) fn of_node<const D: usize>(entries: impl Iterator<Item = Result<(Rect<D>, String)>>) -> Result<String> {
     let mut entries = entries
         .map(|entry| entry.map(|(rect, target)| format!("{:?}-{:?}: {target}", rect.min(), rect.max())))

@@ -1,4 +1,4 @@
-//! A tree as a multiset of entries, for searches in orders of threads: each payload has one box.
+//! A tree as a multiset of entries, for searches in orders of threads. Each payload has one box.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use terrane_testkit::linearizability::{self, Specification, is_linearizable};
 
 pub type Tree = FbrTree<2, Traced>;
 
-/// How often each entry is there.
-pub type Held = HashMap<u64, u64>;
+/// The number of copies of each entry.
+pub type Counts = HashMap<u64, u64>;
 
-/// A tree as a multiset of entries; each payload has one box.
+/// A tree as a multiset of entries. Each payload has one box.
 #[derive(Clone, Debug)]
 pub struct Entries;
 
@@ -24,7 +24,7 @@ impl Specification for Entries {
     /// Whether there was one.
     type Outcome = bool;
     type Key = u64;
-    /// How many there are.
+    /// The number of copies.
     type State = u64;
 
     fn key(step: &Step) -> u64 {
@@ -50,10 +50,11 @@ impl Specification for Entries {
 
 pub type Call = linearizability::Call<Entries>;
 
-/// Payloads of boxes that reach beyond most others, so that those of all nodes on the way to them grow.
+/// Payloads of boxes that reach beyond most others, so that the boxes of all nodes above them grow.
 pub const LARGE: Range<u64> = 64..72;
 
-/// The box of a payload; those that threads change and those that only fill the tree lie among each other.
+/// The box of a payload. Entries that threads change and those that only fill the tree lie among
+/// each other.
 pub fn rect(payload: u64) -> Rect<2> {
     let corner = [(payload * 5 % 8) as f64, (payload * 3 % 7) as f64];
     let [below, above] = if LARGE.contains(&payload) { [8.0, 9.0] } else { [0.0, 1.0] };
@@ -71,30 +72,30 @@ pub fn run(tree: &Tree, step: &Step) -> bool {
 }
 
 /// The entries of a tree that a crash has left, after a check of it.
-pub fn recover(storage: &dyn Storage, options: &Options) -> Held {
+pub fn recover(storage: &dyn Storage, options: &Options) -> Counts {
     let mut tree = Tree::open(storage, "tree", options).unwrap();
     tree.check().unwrap();
-    held(&tree)
+    counts(&tree)
 }
 
-pub fn held(tree: &Tree) -> Held {
-    seen(tree, SearchMode::Validated)
+pub fn counts(tree: &Tree) -> Counts {
+    found_by_window(tree, SearchMode::Validated)
 }
 
-/// What a window over everything shows.
-pub fn seen(tree: &Tree, mode: SearchMode) -> Held {
+/// The results of a window over everything.
+pub fn found_by_window(tree: &Tree, mode: SearchMode) -> Counts {
     let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
-    let mut held = Held::new();
+    let mut counts = Counts::new();
     let count = |found: &Rect<2>, payload| {
         assert_eq!(*found, rect(payload));
-        *held.entry(payload).or_default() += 1;
+        *counts.entry(payload).or_default() += 1;
     };
     tree.window(&everything, mode, count).unwrap();
-    held
+    counts
 }
 
-pub fn check(calls: &[Call], start: &Held, end: &Held, what: &dyn std::fmt::Debug) {
-    let count = |held: &Held, payload: &u64| held.get(payload).copied().unwrap_or(0);
+pub fn check(calls: &[Call], start: &Counts, end: &Counts, what: &dyn std::fmt::Debug) {
+    let count = |counts: &Counts, payload: &u64| counts.get(payload).copied().unwrap_or(0);
     assert!(
         is_linearizable(calls, |payload| count(start, payload), |payload| count(end, payload)),
         "{end:?} after {start:?} and {calls:#?}, {what:?}"

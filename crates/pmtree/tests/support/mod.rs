@@ -1,4 +1,5 @@
-//! What the tests share: small trees in memory, boxes at random, and a list as the model of a tree.
+//! Common parts of the tests: small trees in memory, random boxes, and a list as the model of a
+//! tree.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -22,8 +23,8 @@ pub const BOTH: [Rebalancing; 2] = [Rebalancing::InPlace, Rebalancing::CopyOnWri
 
 pub const FORMS: [LeafForm; 2] = [LeafForm::Bitmap, LeafForm::SelfValidating];
 
-/// Small nodes first, then ones with bitmaps of two words. Copies do the same to leaves of both forms, so large ones of one form
-/// are enough.
+/// Small nodes first, then ones with bitmaps of two words. Copies treat leaves of both forms alike,
+/// so large ones of one form are enough.
 pub fn configurations(domain: PersistenceDomain) -> impl Iterator<Item = Options> {
     let shapes = [4, 60].into_iter().flat_map(|fan_out| FORMS.map(|leaves| (fan_out, leaves)));
     let all = shapes.flat_map(move |(fan_out, leaves)| {
@@ -49,20 +50,20 @@ fn in_small_chunks(pool: &mut terrane_pmem::Options) {
     pool.address_space = 1 << 28;
 }
 
-/// A tree that tests make and search as they do others.
+/// A tree with a common interface for tests.
 pub trait TestedTree<const D: usize>:
     Sized + NearestSearch<D> + PersistentTree<Options: Clone + Debug + Sync, Census = Census>
 {
-    /// The ways to search that it has.
+    /// Its search modes.
     const MODES: &'static [SearchMode];
 
-    /// Options of small chunks; what else there is to choose is as it is by itself.
+    /// Options of small chunks, otherwise the defaults.
     fn options(domain: PersistenceDomain, fan_out: usize) -> Self::Options;
 
-    /// Those of the pool.
+    /// The options of the pool.
     fn pool_of(options: &mut Self::Options) -> &mut terrane_pmem::Options;
 
-    /// Searches in one of its ways.
+    /// Searches in one of its modes.
     fn window_in(&self, window: &Rect<D>, mode: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()>;
 }
 
@@ -171,7 +172,7 @@ pub fn grow_and_shrink<const D: usize, T: TestedTree<D>>(seed: u64, options: &T:
             let nearest = tree.nearest(query.min(), 7, &|_, _| true).unwrap();
             let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
             assert_eq!(distances, model.distances(query.min(), 7), "{what}");
-            // Few pass, so that the search has to go on behind the closest.
+            // Few pass, so that the search has to continue behind the closest.
             let passes = |rect: &Rect<D>, payload: u64| payload % 5 == 1 && rect.min()[0] > query.min()[0];
             let nearest = tree.nearest(query.min(), 7, &passes).unwrap();
             assert!(nearest.iter().all(|(_, rect, payload)| passes(rect, *payload)), "{what}");

@@ -1,12 +1,13 @@
-//! Backups: copies of a store as it was at a commit, and stores made of them again.
+//! Backups of a store, and stores restored from them.
 //!
-//! A backup is a directory of its own:
-//! - `components/NNNNNNNNNNNN.tc`: component files as they were in the store, each once, however many points have it;
-//! - `points/POINT.manifest`: a manifest of the store, for each point in time;
-//! - `points/POINT.log`: what the log had at that time that was in no component.
+//! A backup is a directory with one or more points. A point is the state of the store at a commit:
+//! - `components/NNNNNNNNNNNN.tc`: component files, copied from the store. Points share them; each
+//!   is stored once.
+//! - `points/POINT.manifest`: the store's manifest at this point.
+//! - `points/POINT.log`: the log entries at this point that were in no component yet.
 //!
-//! A point counts from the moment on at which its manifest has its name, when all that it names is durable. Of component
-//! files nothing changes, but that merges may turn what they have taken of one into a hole; so a later backup copies those alone that came since.
+//! A point exists once its manifest has its name, and everything the manifest names is durable by
+//! then. Component files never change, so a later backup copies only the components that are new.
 
 mod points;
 mod restore;
@@ -30,45 +31,47 @@ pub use restore::RestoreReport;
 pub use take::BackupReport;
 
 impl Store {
-    /// Copies the store as it is, with everything that was acknowledged before the call, to a directory that is empty
-    /// or has earlier backups of it; this process or another one may be writing meanwhile. All that the point has is read and
-    /// verified, also what earlier points have of it. With `keep`, only so many points are left, the newest.
+    /// Backs up the store to a directory that is empty or holds earlier backups of this store.
     ///
-    /// Without a log ([`Durability::None`](crate::Durability::None)), what is in memory is flushed before, as a backup copies
-    /// files. A store that was opened for reading beside a writer in another process has its last manifest.
+    /// The new point has every write acknowledged before the call. Writers may continue, in this
+    /// process or another. Everything in the point is read and verified, including components
+    /// shared with earlier points. With `keep`, only that number of points remains, the newest
+    /// ones.
+    ///
+    /// Without a log ([`Durability::None`](crate::Durability::None)), the memory components are
+    /// flushed first, because a backup copies files. A store opened read-only beside a writing
+    /// process is backed up at its last manifest.
     ///
     /// # Errors
-    /// A directory of something else, or of a store that went on in another way; damage in what is copied; storage.
-    /// Earlier points are there whatever happens.
+    /// The directory holds something else, or backups of a store with a different history; damage
+    /// in the copied data; storage. Earlier points remain after every error.
     pub fn backup(&self, directory: impl AsRef<Path>, keep: Option<usize>) -> Result<BackupReport> {
         let (source, _) = self.storage_and_options();
         check_apart(directory.as_ref(), ("store", Path::new(&source.describe())), "take the backup")?;
         self.backup_to(backup_at(directory.as_ref())?, keep)
     }
 
-    /// As [`Self::backup`], to any storage.
+    /// Like [`Self::backup`], to any storage.
     ///
     /// # Errors
-    /// As [`Self::backup`].
+    /// Those of [`Self::backup`].
     pub fn backup_to(&self, target: Arc<dyn Storage>, keep: Option<usize>) -> Result<BackupReport> {
         let (source, options) = self.storage_and_options();
         if self.has_memory_alone() {
             self.flush()?;
         }
-        // What merges by front parts take of these meanwhile is given up when they are let go of, after all that the backup has opened.
-        let kept = self.component_files();
-        let report = take::take(&source, &target, options, keep);
-        drop(kept);
-        self.give_up_kept();
-        report
+        take::take(&source, &target, options, keep)
     }
 
-    /// Makes a store of a point of a backup, or of the newest, in a place that is empty. Every page and every entry of
-    /// the log is verified before the store counts as one; nothing is written outside of its place.
+    /// Restores a point of a backup, by default the newest, as a store in an empty place.
+    ///
+    /// Every page and every log entry is verified before the store can be opened. Nothing is
+    /// written outside of the place. If another backup removes the newest point meanwhile, the next
+    /// newest is restored.
     ///
     /// # Errors
-    /// A place that is not empty; a point that there is not, or that a backup with fewer points to keep has removed meanwhile
-    /// (of the newest, the one that is the newest then is restored); damage; storage. The files that were made are taken away again.
+    /// The place is not empty; the point does not exist, or another backup removed it meanwhile;
+    /// damage; storage. After an error, the files of the restoration are removed.
     pub fn restore(
         backup: impl AsRef<Path>,
         store: impl AsRef<Path>,
@@ -80,10 +83,10 @@ impl Store {
         Self::restore_on(&backup_at(backup.as_ref())?, storage_at(store.as_ref(), "a store")?, point, options)
     }
 
-    /// As [`Self::restore`], on any storage.
+    /// Like [`Self::restore`], on any storage.
     ///
     /// # Errors
-    /// As [`Self::restore`].
+    /// Those of [`Self::restore`].
     pub fn restore_on(
         backup: &Arc<dyn Storage>,
         store: Arc<dyn Storage>,
@@ -93,8 +96,8 @@ impl Store {
         restore::restore(backup, &store, point, options)
     }
 
-    /// Logs of points without their manifests, by their names in the backup: what a backup left that did not end, or of which
-    /// something was taken away since. Nothing is restored from them.
+    /// Names of the logs in a backup without a manifest. An unfinished backup leaves them, or
+    /// somebody has removed the manifest. They are never restored.
     ///
     /// # Errors
     /// Storage.
@@ -106,9 +109,9 @@ impl Store {
         Ok(logs.filter(|name| !known.contains(name)).collect())
     }
 
-    /// Component files that no point of a backup has, by their names in it: what a backup left that did not end, or that is being
-    /// taken, or of which a point was changed or taken away since. Nothing is restored from them. None where it is not known of all
-    /// points what they have.
+    /// Names of the component files in a backup that no point uses. They belong to a backup that is
+    /// running or was interrupted, or to a point that was changed or removed. They are never
+    /// restored. The list is empty if the contents of any point are unknown.
     ///
     /// # Errors
     /// Storage.
@@ -116,10 +119,10 @@ impl Store {
         take::left_components(&backup_at(backup.as_ref())?)
     }
 
-    /// The points that a backup has, oldest first.
+    /// The points of a backup, oldest first.
     ///
     /// # Errors
-    /// A place that is no backup; storage.
+    /// The place is no backup; storage.
     pub fn backup_points(backup: impl AsRef<Path>) -> Result<Vec<BackupPoint>> {
         let storage = backup_at(backup.as_ref())?;
         let points = points(&*storage)?;
@@ -134,16 +137,16 @@ fn backup_at(place: &Path) -> Result<Arc<dyn Storage>> {
     storage_at(place, "a backup")
 }
 
-/// Refuses a place inside of a backup's or a store's directory, which is for what belongs to that.
+/// Refuses a place inside a backup or a store: these directories hold only their own files.
 fn check_apart(place: &Path, (what, directory): (&str, &Path), advice: &str) -> Result<()> {
     let Ok(directory) = directory.canonicalize() else { return Ok(()) };
-    // The place itself need not be there.
+    // The place itself may not exist yet.
     let is_there = |above: &&Path| *above != Path::new("") && above.exists();
     let above = place.ancestors().find(is_there).unwrap_or(Path::new(""));
     let missing = place.strip_prefix(above).unwrap_or(place);
     if missing.components().any(|part| part == Component::ParentDir) {
         return Err(Error::usage(format!(
-            "{}: `..` stands behind a directory that does not exist, so it is not known what it means; name the \
+            "{}: `..` follows a directory that does not exist, so its meaning is unknown; name the \
              place without it",
             place.display()
         )));

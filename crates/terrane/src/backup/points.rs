@@ -1,4 +1,4 @@
-//! The points of a backup: what its files are called, and which there are.
+//! The points of a backup: their names, their files and their list.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::{Error, Result};
 
 pub(super) const COMPONENTS: &str = "components";
 pub(super) const POINTS: &str = "points";
-/// Ends the name of a file that is being written.
+/// Suffix of a file that is being written.
 pub(super) const NEW: &str = ".new";
 
-/// A moment of a store that a backup has.
+/// A state of a store in a backup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct BackupPoint {
-    /// Number of the last commit in it.
+    /// Number of its last commit.
     pub sequence: u64,
-    /// When it was taken: seconds since 1970, by the clock of the machine.
+    /// When it was taken: seconds since 1970 by the machine's clock.
     pub unix_seconds: u64,
 }
 
 impl BackupPoint {
-    /// Its name: both numbers, in digits enough to be in order.
+    /// The point's name: both numbers, padded so that names sort like points.
     pub fn name(&self) -> String {
         format!("{:020}-{:012}", self.sequence, self.unix_seconds)
     }
@@ -43,17 +43,18 @@ impl BackupPoint {
     }
 }
 
-/// Whether a place has points of a backup.
+/// Whether a place holds points of a backup.
 pub(crate) fn is_backup(place: &dyn Storage) -> Result<bool> {
     Ok(!points(place)?.is_empty())
 }
 
-/// Whether a place is what a first backup has begun and not ended. A store that has lost its manifest has a log as well.
+/// Whether a place holds an unfinished first backup. A store that lost its manifest has a log as
+/// well.
 pub(crate) fn is_begun_backup(place: &dyn Storage) -> Result<bool> {
     Ok(has_directory_of_points(place)? && place.exists(COMPONENTS)? && !place.exists("log")? && !is_backup(place)?)
 }
 
-/// A file of this name is somebody else's.
+/// A plain file of this name belongs to somebody else.
 pub(super) fn has_directory_of_points(place: &dyn Storage) -> Result<bool> {
     Ok(place.exists(POINTS)? && place.list_directories("")?.iter().any(|name| name == POINTS))
 }

@@ -1,4 +1,4 @@
-//! Making a store of a backup.
+//! Restoring a store from a backup.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,42 +17,42 @@ use crate::{Error, Result};
 const LOG: &str = "log";
 const LOCK: &str = "LOCK";
 
-/// Points that are begun with, one after the other, where backups remove them meanwhile.
+/// Number of points tried in turn while other backups remove them.
 const ATTEMPTS: u32 = 3;
 
-/// Refuses a place in which a link would have a part of the store written elsewhere.
+/// Refuses a place with links, through which parts of the store would be written elsewhere.
 pub(super) fn check_links(store: &Path) -> Result<()> {
     let is_link = |name: &&str| std::fs::symlink_metadata(store.join(name)).is_ok_and(|found| found.is_symlink());
     match [COMPONENTS, LOG, LOCK, RESERVE_NAME, RESTORING_NAME].iter().find(|name| is_link(name)) {
         Some(name) => Err(Error::usage(format!(
-            "{} has a link {name:?}, and nothing is restored to other places; restore to another directory",
+            "{} contains the link {name:?}, and restoring never follows links; restore to another directory",
             store.display()
         ))),
         None => Ok(()),
     }
 }
 
-/// What was restored.
+/// Result of a restoration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RestoreReport {
     /// Name of the point.
     pub point: String,
-    /// Number of the last commit.
+    /// Number of its last commit.
     pub sequence: u64,
-    /// Datasets.
+    /// Number of datasets.
     pub datasets: u64,
-    /// Component files.
+    /// Number of component files.
     pub components: u64,
-    /// Pages of them, all verified.
+    /// Number of their pages, all verified.
     pub pages: u64,
-    /// Entries of the log that are in no component, all verified.
+    /// Number of log entries that are in no component, all verified.
     pub log_entries: u64,
-    /// Bytes of the component files.
+    /// Size of the component files in bytes.
     pub bytes: u64,
 }
 
-/// Makes a store of a point, or of the newest. Who takes backups meanwhile may remove points; then it begins again with what is the
-/// newest by then.
+/// Restores a point, by default the newest. A backup may remove this point meanwhile; then the
+/// newest remaining point is tried.
 pub(super) fn restore(
     backup: &Arc<dyn Storage>,
     store: &Arc<dyn Storage>,
@@ -75,7 +75,7 @@ pub(super) fn restore(
         }
         if name.is_some() || left == 0 {
             return Err(Error::Failed(format!(
-                "the point {} of the backup at {} was removed while it was restored; restore one that there is, while no backup is \
+                "the point {} of the backup at {} was removed while it was restored; restore another point, while no backup is \
                  taken that removes it",
                 point.name(),
                 backup.describe()
@@ -94,11 +94,12 @@ fn restore_point(
     manifest.durability.parse::<Durability>()?.check_supported()?;
     check_vacant(&**store)?;
     let lock = lock(&**store, true)?;
-    // Somebody may have come first.
+    // Another process may have used the place meanwhile.
     check_vacant(&**store)?;
     let restored = Restoration { backup, store, manifest: &manifest, point }.run(shares);
     if restored.is_err() {
-        // Where something cannot be removed, files are left without a manifest, which no one takes for a store.
+        // If files cannot be removed, they remain without a manifest, so nobody takes them for a
+        // store.
         if let Ok(names) = own_names(&**store) {
             names.iter().for_each(|name| drop(store.remove(name)));
         }
@@ -119,7 +120,7 @@ fn choose(backup: &dyn Storage, name: Option<&str>) -> Result<BackupPoint> {
     })
 }
 
-/// Whether a store can be made in a place. The lock of one is nothing yet.
+/// Whether a store can be restored to this place. A lock file alone does not count.
 fn check_vacant(store: &dyn Storage) -> Result<()> {
     check_not_foreign(store)?;
     if !store.exists("")? {
@@ -129,12 +130,10 @@ fn check_vacant(store: &dyn Storage) -> Result<()> {
     file.map_or(Ok(()), |name| {
         let advice = match (store.exists(manifest::NAME)?, store.exists(RESTORING_NAME)?) {
             (true, _) => "restore to another directory",
-            (false, true) => {
-                "it is what a restoration left that did not end: remove it, or restore to another directory"
-            }
-            // As earlier versions left it.
+            (false, true) => "it is left from an interrupted restoration: remove it, or restore to another directory",
+            // Left by earlier versions.
             (false, false) => {
-                "if it is what a restoration left that was ended, remove it; or restore to another directory"
+                "if it is left from an interrupted restoration, remove it; or restore to another directory"
             }
         };
         Err(Error::usage(format!("{} is not empty (it has {name}); {advice}", store.describe())))
@@ -151,7 +150,8 @@ struct Restoration<'a> {
 impl Restoration<'_> {
     fn run(&self, shares: MemoryShares) -> Result<RestoreReport> {
         let Self { backup, store, manifest, point } = self;
-        // Whatever becomes of this, nobody takes what it leaves for a store that lost its manifest.
+        // Marks the place, so that whatever this leaves is not taken for a store that lost its
+        // manifest.
         store.open(RESTORING_NAME, OpenMode::CreateNew)?;
         store.sync_directory("")?;
         store.create_directory(COMPONENTS)?;
@@ -159,7 +159,7 @@ impl Restoration<'_> {
         let cache = PageCache::new(shares.work);
         let mut bytes = 0;
         for meta in manifest.components() {
-            // Told of as a file of the backup, if something is wrong with it.
+            // If something is wrong with the file, the error names it as a file of the backup.
             ComponentFile::open(backup, &cache, meta)?;
             let name = component_name(meta.file_id);
             bytes += copy_file(&*backup.open(&name, OpenMode::Read)?, &***store, &name)?;
@@ -179,14 +179,14 @@ impl Restoration<'_> {
                 }
             }
         }
-        // All that the manifest names has its name before it has its own.
+        // Everything the manifest names must have its name first.
         for directory in [COMPONENTS, LOG, ""] {
             store.sync_directory(directory)?;
         }
-        // The store is one with this.
+        // From this step on, the place is a store.
         let branch = draw_id(&***store);
         ManifestFile::create((*store).clone(), Manifest { branch, ..(*manifest).clone() })?;
-        // Beside a manifest it means nothing, and the next opening to write removes it as well.
+        // Beside a manifest, the mark has no meaning. The next opening for writing removes it too.
         let _ = store.remove(RESTORING_NAME);
         Ok(RestoreReport {
             point: point.name(),

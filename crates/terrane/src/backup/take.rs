@@ -15,27 +15,27 @@ use crate::engine::{PinnedState, directories_of_place, is_component, store_id};
 use crate::options::{MemoryShares, Options};
 use crate::{Error, Result};
 
-/// What a backup did.
+/// Result of a backup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BackupReport {
     /// Name of the point.
     pub point: String,
-    /// Number of the last commit in it.
+    /// Number of its last commit.
     pub sequence: u64,
-    /// Component files that the point has.
+    /// Number of component files in the point.
     pub components: u64,
-    /// Those that no earlier point had.
+    /// Number of those that no earlier point had.
     pub components_copied: u64,
-    /// Bytes written, of these and of the log.
+    /// Bytes written, for components and the log.
     pub bytes_written: u64,
-    /// Points that were removed.
+    /// Number of points removed.
     pub points_removed: u64,
-    /// Names of earlier points whose manifests are damaged: they cannot be restored, and as long as there are such, no component is
-    /// removed, as it may be of one.
+    /// Names of earlier points whose manifests are damaged. They cannot be restored. While there
+    /// are any, no component is removed, because it may belong to one of them.
     pub points_damaged: Vec<String>,
 }
 
-/// Copies a store to a backup.
+/// Backs up a store.
 pub(super) fn take(
     source: &Arc<dyn Storage>,
     target: &Arc<dyn Storage>,
@@ -43,7 +43,7 @@ pub(super) fn take(
     keep: Option<usize>,
 ) -> Result<BackupReport> {
     if keep == Some(0) {
-        return Err(Error::usage("a backup keeps one point at least"));
+        return Err(Error::usage("a backup keeps at least one point"));
     }
     let shares = MemoryShares::of(options)?;
     check_target(&**target)?;
@@ -53,14 +53,14 @@ pub(super) fn take(
         return Err(Error::usage(format!("another backup is being taken to {}", target.describe())));
     };
     remove_unfinished(&**target)?;
-    // While a backup is taken, the pages of a store that is open have its cache, and these have one of their own.
+    // The store's pages use the cache of the open store; the backup's pages get this one.
     let cache = PageCache::new(shares.work);
     let pinned = PinnedState::pin(source, &cache)?;
     let earlier = points(&**target)?;
     let (manifests, points_damaged) = read_manifests(target, &earlier)?;
     check_history(&**target, &manifests, &pinned)?;
     let seconds = target.unix_time_ns() / 1_000_000_000;
-    // Names are in the order in which points were taken, whatever the clock does.
+    // Names sort in the order in which points were taken, even if the clock goes back.
     let unix_seconds = earlier.last().map_or(seconds, |last| seconds.max(last.unix_seconds + 1));
     let point = BackupPoint { sequence: pinned.last_sequence, unix_seconds };
     let mut backup = Backup { target, cache, point, copied: 0, bytes_written: 0 };
@@ -86,10 +86,11 @@ pub(super) fn take(
     })
 }
 
-/// A point, and what it has.
+/// An earlier point with its manifest.
 type Earlier = (BackupPoint, Manifest);
 
-/// The manifests of points, and the names of points whose manifests are damaged, which stand in no later one's way unless all are.
+/// Reads the manifests of points, and lists the points whose manifests are damaged. Damaged points
+/// do not prevent later backups, unless all are damaged.
 fn read_manifests(target: &Arc<dyn Storage>, points: &[BackupPoint]) -> Result<(Vec<Earlier>, Vec<String>)> {
     let (mut manifests, mut damaged) = (Vec::new(), Vec::new());
     for point in points {
@@ -107,7 +108,7 @@ fn read_manifests(target: &Arc<dyn Storage>, points: &[BackupPoint]) -> Result<(
     }
 }
 
-/// A backup on its way.
+/// A backup in progress.
 struct Backup<'a> {
     target: &'a Arc<dyn Storage>,
     cache: Arc<PageCache>,
@@ -117,14 +118,16 @@ struct Backup<'a> {
 }
 
 impl Backup<'_> {
-    /// Copies a component and verifies the copy. One that is there is verified again, as a point counts only if all of it is
-    /// sound; where its pages have been damaged since, it is copied anew.
+    /// Copies a component and verifies the copy. A component that is already there is verified
+    /// again, since a point is valid only if all of it is sound. If its pages have been damaged
+    /// since, it is copied again.
     fn add(&mut self, index: &dyn Index, part: &Arc<dyn DiskPart>) -> Result<()> {
         let meta = part.file().meta();
         let name = component_name(meta.file_id);
         if self.target.exists(&name)? {
             match self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?)) {
-                // Of a point that counts, it is this file: `check_history` has compared their stamps.
+                // If a valid point names it, this is the same file: `check_history` has compared
+                // the stamps.
                 Err(error) if error.is_damage() => {}
                 verified => return verified.map(|_| ()),
             }
@@ -132,13 +135,13 @@ impl Backup<'_> {
         let new = format!("{name}{NEW}");
         let copied = part.file().copy_to(&**self.target, &new);
         self.bytes_written += copied.inspect_err(|_| {
-            // What cannot be removed, the next backup removes.
+            // If removing fails, the next backup removes it.
             let _ = self.target.remove(&new);
         })?;
         self.target.rename(&new, &name)?;
         let verified = self.open(meta).and_then(|file| Ok(index.check(&index.open(file)?)?));
         if let Err(error) = verified {
-            // A copy that is not sound would stand in the way of a later one that is.
+            // A damaged copy would prevent a later, sound one.
             self.target.remove(&name)?;
             return Err(error);
         }
@@ -150,7 +153,7 @@ impl Backup<'_> {
         Ok(ComponentFile::open(self.target, &self.cache, meta)?)
     }
 
-    /// Makes the point one.
+    /// Makes the point valid.
     fn install(&mut self, pinned: &PinnedState) -> Result<()> {
         let log_name = self.point.log_name();
         let log = self.target.open(&log_name, OpenMode::CreateNew)?;
@@ -161,7 +164,7 @@ impl Backup<'_> {
         let name = self.point.manifest_name();
         let new = format!("{name}{NEW}");
         pinned.manifest.write_to(&**self.target, &new)?;
-        // All that it names has its name before it has its own.
+        // Everything the manifest names must have its name first.
         for directory in ["", COMPONENTS, POINTS] {
             self.target.sync_directory(directory)?;
         }
@@ -170,7 +173,7 @@ impl Backup<'_> {
     }
 }
 
-/// Whether a directory can have backups.
+/// Whether a directory can hold backups.
 fn check_target(target: &dyn Storage) -> Result<()> {
     if !target.exists("")? {
         return Ok(());
@@ -187,8 +190,8 @@ fn check_target(target: &dyn Storage) -> Result<()> {
     }
 }
 
-/// Refuses a backup that has points of another store, later ones than the store has got to, or some of a copy that went its
-/// own way.
+/// Refuses a backup that has points of another store, of a later state than the store's, or of a
+/// copy with a different history.
 fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState) -> Result<()> {
     let Some((newest, before)) = earlier.last() else { return Ok(()) };
     let is_older = || {
@@ -200,11 +203,11 @@ fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState
     let reason = if before.store_id != pinned.manifest.store_id {
         "has backups of another store".to_owned()
     } else if before.branch != pinned.manifest.branch {
-        "has backups of this store as it went on before it was restored, or after".to_owned()
+        "has backups of this store with a different history, from before it was restored or after".to_owned()
     } else if newest.sequence > pinned.last_sequence {
         is_older()
     } else if let Some(point) = point_of_other_history(target, earlier, pinned)? {
-        format!("has point {} of a copy of this store that went on in another way", point.name())
+        format!("has point {} of a copy of this store with a different history", point.name())
     } else if before.generation > pinned.manifest.generation {
         is_older()
     } else {
@@ -213,9 +216,10 @@ fn check_history(target: &dyn Storage, earlier: &[Earlier], pinned: &PinnedState
     Err(Error::usage(format!("{} {reason}; take the backup to another directory", target.describe())))
 }
 
-/// A point that the store cannot have gone on from. A copy gives the same numbers to other component files, which their stamps
-/// tell, and to other segments of the log, which their sessions tell. Where nothing is left of what was written since the
-/// copying, neither does; then each point is sound by itself.
+/// A point that is not an earlier state of this store. A copy with a different history gives the
+/// same numbers to other component files, whose stamps differ, and to other log segments, whose
+/// sessions differ. If nothing remains of the writes since the copy, the two cannot be told apart;
+/// each point is sound by itself.
 fn point_of_other_history<'e>(
     target: &dyn Storage,
     earlier: &'e [Earlier],
@@ -233,7 +237,7 @@ fn point_of_other_history<'e>(
     Ok(None)
 }
 
-/// The log of a point. A damaged one tells nothing, and stands in no later one's way.
+/// The log segments of a point. A damaged log tells nothing, and does not prevent later backups.
 fn spans_of(target: &dyn Storage, point: &BackupPoint, manifest: &Manifest) -> Result<Vec<SegmentSpan>> {
     let spans = || Ok(exported_spans(&*log_of(target, point)?, store_id(manifest)?)?);
     match spans() {
@@ -242,7 +246,7 @@ fn spans_of(target: &dyn Storage, point: &BackupPoint, manifest: &Manifest) -> R
     }
 }
 
-/// Removes what a backup left that did not end, but for components, which the next may want.
+/// Removes what an interrupted backup left, except components, which the next backup may use.
 fn remove_unfinished(target: &dyn Storage) -> Result<()> {
     let known: HashSet<String> = points(target)?.iter().map(BackupPoint::log_name).collect();
     for directory in [COMPONENTS, POINTS] {
@@ -255,18 +259,19 @@ fn remove_unfinished(target: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// Removes all points but the newest, and the components that no point has, unless it is not known of one what it has.
+/// Removes all points but the newest, and the components that no point uses. Components stay while
+/// the contents of any point are unknown.
 fn prune(target: &Arc<dyn Storage>, keep: Option<usize>) -> Result<u64> {
     let points = points(&**target)?;
     let (gone, kept) = points.split_at(points.len() - keep.unwrap_or(points.len()).min(points.len()));
     for point in gone {
         target.remove(&point.manifest_name())?;
     }
-    // They count no more before anything goes that they name.
+    // The points must be gone before the files they name.
     target.sync_directory(POINTS)?;
     for point in gone {
         match target.remove(&point.log_name()) {
-            // Somebody has taken it away, for which the point could not be restored.
+            // Somebody else has removed the file, so the point could not be restored anyway.
             Err(error) if error.is_not_found() => {}
             removed => removed?,
         }
@@ -281,7 +286,7 @@ fn prune(target: &Arc<dyn Storage>, keep: Option<usize>) -> Result<u64> {
     Ok(gone.len() as u64)
 }
 
-/// The component files that no point has.
+/// The component files that no point uses.
 fn unnamed_components(target: &dyn Storage, points: &[Earlier]) -> Result<Vec<String>> {
     let components = points.iter().flat_map(|(_, manifest)| manifest.components());
     let named: HashSet<String> = components.map(|meta| component_name(meta.file_id)).collect();
@@ -289,7 +294,7 @@ fn unnamed_components(target: &dyn Storage, points: &[Earlier]) -> Result<Vec<St
     Ok(names.map(|name| format!("{COMPONENTS}/{name}")).filter(|name| !named.contains(name)).collect())
 }
 
-/// The component files that no point has, where it is known of all points what they have.
+/// The component files that no point uses, if the contents of all points are known.
 pub(super) fn left_components(target: &Arc<dyn Storage>) -> Result<Vec<String>> {
     let points = points(&**target)?;
     if points.is_empty() || !target.exists(COMPONENTS)? {

@@ -20,16 +20,16 @@ use crate::value::ValueRef;
 /// Rows after which [`BatchBuilder::is_full`] asks for the batch to be finished.
 pub const BATCH_ROWS_MAX: usize = 8192;
 
-/// Bytes of all columns after which it does, unless less is asked for.
+/// Bytes of all columns after which it does, by default.
 pub const BATCH_BYTES_MAX: usize = 32 << 20;
 
 /// Most bytes of variable length in a batch: Arrow's offsets are 32 bits wide.
 const VARIABLE_BYTES_LIMIT: usize = i32::MAX as usize;
 
-/// Collects stored records into record batches with the schema of `Schema::to_arrow`,
-/// or some of its columns, and a column of distances if wanted.
+/// Collects stored records into record batches.
 ///
-/// A failed `append` leaves the builder with a partial row; drop it then.
+/// The schema is that of `Schema::to_arrow` or some of its columns, with a column of distances if
+/// wanted. A failed `append` leaves a partial row; drop the builder then.
 pub struct BatchBuilder<'a> {
     history: &'a SchemaHistory,
     arrow: SchemaRef,
@@ -38,16 +38,16 @@ pub struct BatchBuilder<'a> {
     rows: usize,
     /// Bytes of text, binary data and geometries.
     variable_bytes: usize,
-    /// Bytes that a row takes whatever it holds.
+    /// Bytes of fixed length per row.
     fixed_bytes: usize,
     bytes_max: usize,
-    /// Whether records need to be looked at; keys and distances come without them.
+    /// Whether records are needed, beyond keys and distances.
     reads_records: bool,
-    /// Whether keys and points are not enough.
+    /// Whether more than keys and points is needed.
     reads_attributes: bool,
 }
 
-/// Where an output column comes from, and what collects it.
+/// The source of an output column, with its array builder.
 enum ColumnBuilder {
     Key(KeyType, Values),
     X(Float64Builder),
@@ -70,8 +70,8 @@ enum Values {
 }
 
 impl<'a> BatchBuilder<'a> {
-    /// A builder of batches with the columns that `projection` names, in its order, or all;
-    /// `distance` adds a last column named by `distance_column_name`.
+    /// Creates a builder with the columns that `projection` names, in its order, or with all
+    /// columns. `distance` adds a last column, named by `distance_column_name`.
     pub fn new(history: &'a SchemaHistory, projection: Option<&[String]>, distance: bool) -> Result<Self, BatchError> {
         let schema = history.newest();
         let names: Vec<&str> = match projection {
@@ -111,7 +111,8 @@ impl<'a> BatchBuilder<'a> {
         })
     }
 
-    /// With batches of this many bytes, or one row. Builders that grow may have allocated up to twice as many.
+    /// Limits batches to this many bytes, but at least one row. Growing builders may allocate twice
+    /// as much.
     #[must_use]
     pub fn with_bytes_max(self, bytes_max: usize) -> Self {
         Self { bytes_max, ..self }
@@ -137,13 +138,13 @@ impl<'a> BatchBuilder<'a> {
         self.bytes_max.saturating_sub(self.bytes())
     }
 
-    /// Most rows that may still come, if they hold nothing of variable length; 0 if the batch is full.
+    /// Most rows that fit if they have no values of variable length; 0 if the batch is full.
     pub fn rows_left(&self) -> usize {
         let by_bytes = if self.fixed_bytes == 0 { usize::MAX } else { self.bytes_left().div_ceil(self.fixed_bytes) };
         BATCH_ROWS_MAX.saturating_sub(self.rows).min(by_bytes)
     }
 
-    /// Whether `append` looks at record bytes, or keys are enough.
+    /// Whether `append` needs record bytes, or keys are enough.
     pub fn reads_records(&self) -> bool {
         self.reads_records
     }
@@ -153,15 +154,15 @@ impl<'a> BatchBuilder<'a> {
         self.reads_attributes
     }
 
-    /// Whether the batch should be finished before more is appended.
+    /// Whether the batch has to be finished before the next append.
     pub fn is_full(&self) -> bool {
         self.rows >= BATCH_ROWS_MAX || self.rows > 0 && self.bytes() >= self.bytes_max
     }
 
-    /// Appends a row from an encoded key and a stored record (which may be empty if
-    /// [`BatchBuilder::reads_records`] is false).
+    /// Appends a row from an encoded key and a stored record. The record may be empty if
+    /// [`BatchBuilder::reads_records`] is false.
     pub fn append(&mut self, key: &[u8], record: &[u8], distance: Option<f64>) -> Result<(), BatchError> {
-        // A point may be stored in fewer bytes than its WKB has.
+        // A point may be stored in fewer bytes than its WKB.
         let growth = key.len() + record.len() + 8;
         if self.variable_bytes + growth > VARIABLE_BYTES_LIMIT {
             return Err(BatchError::Full { rows: self.rows, bytes: self.variable_bytes });
@@ -171,7 +172,8 @@ impl<'a> BatchBuilder<'a> {
         self.append_parts(key, geometry, view.as_ref(), distance)
     }
 
-    /// Appends a row of which a spatial index has everything, if not [`BatchBuilder::reads_attributes`].
+    /// Appends a row from an entry of a spatial index. Requires that
+    /// [`BatchBuilder::reads_attributes`] is false.
     pub(crate) fn append_point(&mut self, key: &[u8], point: Point, distance: Option<f64>) -> Result<(), BatchError> {
         self.append_parts(key, Some(GeometryRef::Point(point)), None, distance)
     }
@@ -193,7 +195,7 @@ impl<'a> BatchBuilder<'a> {
         Ok(())
     }
 
-    /// The rows so far as a batch; the builder is empty afterwards.
+    /// Returns the collected rows as a batch, and empties the builder.
     pub fn finish(&mut self) -> Result<RecordBatch, BatchError> {
         let mut arrays: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
         if let Some(builder) = &mut self.distance {
@@ -206,11 +208,11 @@ impl<'a> BatchBuilder<'a> {
     }
 }
 
-/// Bytes that one row takes in a column beside what is of variable length, its bit of validity taken as a byte.
+/// Bytes of fixed length that a row takes in a column. Its validity bit counts as a byte.
 fn slot_length(data_type: &DataType) -> usize {
     let length = match data_type {
         DataType::Boolean => 1,
-        // Offsets of texts and binary data.
+        // The offset of a text or binary value.
         DataType::Date32 | DataType::Utf8 | DataType::Binary => 4,
         DataType::FixedSizeBinary(_) => 16,
         _ => 8,
@@ -218,7 +220,7 @@ fn slot_length(data_type: &DataType) -> usize {
     length + 1
 }
 
-// Builders begin empty: there may be thousands of columns and few rows.
+// Builders begin empty, because there may be thousands of columns and few rows.
 
 fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBuilder {
     if name == schema.key.name {
@@ -233,7 +235,7 @@ fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBu
 }
 
 impl ColumnBuilder {
-    /// Appends one row; the number of bytes of variable length that it took.
+    /// Appends one row, and returns its bytes of variable length.
     fn append(
         &mut self,
         key: &[u8],
@@ -307,7 +309,7 @@ impl Values {
     fn append_key(&mut self, key_type: KeyType, key: &[u8]) -> Result<usize, KeyError> {
         let damaged = || KeyError::Damaged { bytes: key.len(), wanted: key_type };
         match self {
-            // Text and bytes go in without a copy.
+            // Texts and bytes are appended without a copy.
             Self::Utf8(builder) => builder.append_value(std::str::from_utf8(key).map_err(|_| damaged())?),
             Self::Binary(builder) => builder.append_value(key),
             _ => {

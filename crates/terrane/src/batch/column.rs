@@ -21,9 +21,10 @@ use super::BatchError;
 use crate::schema::ColumnType;
 use crate::value::{BEYOND_FLOAT32, INEXACT, ValueRef, exact_float, float32};
 
-/// The values of a column, typed once. Narrower and otherwise encoded types have been cast.
+/// The values of a column, with its type resolved once. Narrower types and other encodings have
+/// been cast.
 pub(super) enum ColumnValues {
-    /// The column is not in the batch, or holds nothing but nulls.
+    /// The column is missing, or all its values are null.
     Missing,
     Bool(BooleanArray),
     Int(Int64Array),
@@ -34,25 +35,25 @@ pub(super) enum ColumnValues {
     Binary(BinaryArray),
     Uuid(FixedSizeBinaryArray),
     Date(Date32Array),
-    /// Milliseconds, of which those are taken that are whole days.
+    /// Milliseconds; only whole days are accepted.
     DateMilliseconds(Date64Array),
     Timestamp(TimestampMicrosecondArray),
-    /// Of which those are taken that are whole microseconds.
+    /// Nanoseconds; only whole microseconds are accepted.
     Nanoseconds(TimestampNanosecondArray),
 }
 
 impl ColumnValues {
-    /// Resolves a column for an attribute; refuses a type whose values the attribute cannot hold.
+    /// Resolves a column for an attribute. Refuses a type whose values the attribute cannot hold.
     pub(super) fn new(name: &str, array: &ArrayRef, wanted: ColumnType) -> Result<Self, BatchError> {
         let found = array.data_type();
         if *found == DataType::Null {
             return Ok(Self::Missing);
         }
         let fits = match ColumnType::from_arrow(found) {
-            // With the mark of UUIDs or without: 16 bytes are one.
+            // 16 bytes are a UUID, with the extension type of UUIDs or without.
             _ if wanted == ColumnType::Uuid => stores_uuids(found),
             Some(ColumnType::Int64) => matches!(wanted, ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64),
-            // One that does not fit is an error of the batch.
+            // A value that does not fit is an error of the batch.
             Some(ColumnType::Float64) if wanted == ColumnType::Int64 => decimal::is_whole(values_type(found)),
             Some(ColumnType::Float32 | ColumnType::Float64) => {
                 matches!(wanted, ColumnType::Float32 | ColumnType::Float64)
@@ -72,7 +73,7 @@ impl ColumnValues {
             ColumnType::Float32 | ColumnType::Float64 if ColumnType::from_arrow(found) == Some(ColumnType::Int64) => {
                 Self::int(array)
             }
-            // A cast misses the nearest float of many a decimal number.
+            // A cast does not give the nearest float for many decimals.
             ColumnType::Float32 | ColumnType::Float64 if is_decimal(values_type(found)) => {
                 Ok(Self::Float(decimal::to_float64(&cast(array, values_type(found))?)?))
             }
@@ -85,14 +86,14 @@ impl ColumnValues {
             ColumnType::Utf8 => Self::utf8(array),
             ColumnType::Binary => Self::binary(array),
             ColumnType::Uuid => Self::uuid(array),
-            // A cast would drop the time of the day.
+            // A cast would drop the time of day.
             ColumnType::Date if *values_type(found) == DataType::Date64 => {
                 Ok(Self::DateMilliseconds(cast(array, &DataType::Date64)?.as_primitive::<Date64Type>().clone()))
             }
             ColumnType::Date => Ok(Self::Date(cast(array, &DataType::Date32)?.as_primitive::<Date32Type>().clone())),
             ColumnType::Timestamp { .. } => {
                 let (unit, zone) = timestamp_parts(found);
-                // A cast would cut what is finer.
+                // A cast would drop the nanoseconds.
                 if unit == TimeUnit::Nanosecond {
                     let array = cast(array, &DataType::Timestamp(unit, zone))?;
                     return Ok(Self::Nanoseconds(array.as_primitive::<TimestampNanosecondType>().clone()));
@@ -123,8 +124,10 @@ impl ColumnValues {
         Ok(Self::Uuid(cast(array, &UUID_STORAGE)?.as_fixed_size_binary().clone()))
     }
 
-    /// The value in a row of the batch; an integer beyond int64 is refused unless the
-    /// attribute is a float that can be exactly this integer, and so is an instant between two microseconds.
+    /// The value in a row of the batch.
+    ///
+    /// Refuses an integer beyond int64, unless the attribute is a float type that holds it exactly.
+    /// Refuses an instant between two microseconds.
     #[inline]
     pub(super) fn value(&self, row: usize, wanted: ColumnType) -> Result<ValueRef<'_>, String> {
         let value = match self {
@@ -147,7 +150,7 @@ impl ColumnValues {
             Self::Timestamp(array) if array.is_valid(row) => ValueRef::Timestamp(array.value(row)),
             Self::Nanoseconds(array) if array.is_valid(row) => match array.value(row) {
                 whole if whole % NANOSECONDS == 0 => ValueRef::Timestamp(whole / NANOSECONDS),
-                finer => return Err(format!("{finer} nanoseconds since 1970 are no whole number of microseconds")),
+                finer => return Err(format!("{finer} nanoseconds since 1970 are not a whole number of microseconds")),
             },
             Self::UInt(array) if array.is_valid(row) => {
                 let value = array.value(row);
@@ -163,7 +166,8 @@ impl ColumnValues {
         Ok(value)
     }
 
-    /// The coordinate in a row; null is none. An integer is refused that a float cannot be exactly.
+    /// The coordinate in a row; `None` if it is null. Refuses an integer that a float cannot hold
+    /// exactly.
     #[inline]
     pub(super) fn coordinate(&self, row: usize) -> Result<Option<f64>, String> {
         match self {
@@ -175,13 +179,13 @@ impl ColumnValues {
     }
 }
 
-/// The float that is exactly this integer.
+/// The float with exactly this integer value.
 fn exact(integer: impl Into<i128> + Copy) -> Result<f64, String> {
     let integer = integer.into();
     exact_float(integer).ok_or_else(|| format!("{integer}: {INEXACT}"))
 }
 
-/// The float of 32 bits that is nearest.
+/// The nearest 32-bit float.
 fn rounded(float: f64) -> Result<f32, String> {
     match float32(float) {
         Some(rounded) => Ok(rounded),
@@ -190,20 +194,20 @@ fn rounded(float: f64) -> Result<f32, String> {
     }
 }
 
-/// In a microsecond.
+/// Nanoseconds per microsecond.
 const NANOSECONDS: i64 = 1000;
-/// In a day.
+/// Milliseconds per day.
 const MILLISECONDS: i64 = 86_400_000;
 
 fn whole_days(milliseconds: i64) -> Result<i32, String> {
     match i32::try_from(milliseconds / MILLISECONDS) {
         Ok(days) if milliseconds % MILLISECONDS == 0 => Ok(days),
-        Ok(_) => Err(format!("{milliseconds} milliseconds since 1970 are no whole number of days")),
+        Ok(_) => Err(format!("{milliseconds} milliseconds since 1970 are not a whole number of days")),
         Err(_) => Err(format!("{milliseconds} milliseconds since 1970 are beyond the range of dates")),
     }
 }
 
-/// The type of the values, in a dictionary or not.
+/// The type of the values, inside a dictionary or not.
 fn values_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => values_type(values),
@@ -211,7 +215,7 @@ fn values_type(data_type: &DataType) -> &DataType {
     }
 }
 
-/// Unit and time zone of timestamps, in a dictionary or not.
+/// Unit and time zone of timestamps, inside a dictionary or not.
 fn timestamp_parts(data_type: &DataType) -> (TimeUnit, Option<Arc<str>>) {
     match values_type(data_type) {
         DataType::Timestamp(unit, zone) => (*unit, zone.clone()),
@@ -219,7 +223,7 @@ fn timestamp_parts(data_type: &DataType) -> (TimeUnit, Option<Arc<str>>) {
     }
 }
 
-/// Casts where the type differs; a value that does not fit fails, it never becomes null.
+/// Casts if the type differs. A value that does not fit is an error; it never becomes null.
 fn cast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, BatchError> {
     if array.data_type() == wanted {
         return Ok(ArrayRef::clone(array));

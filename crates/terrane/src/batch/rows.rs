@@ -13,8 +13,8 @@ use crate::value::{ValueRef, exact_float};
 
 /// The rows of a record batch under a dataset's schema.
 ///
-/// Attributes that the batch lacks are null; a column that the dataset lacks is refused, so
-/// that no data is dropped silently. Integers are taken where floats are wanted.
+/// Attributes missing from the batch are null. A column unknown to the dataset is refused, so that
+/// no data is dropped silently. Integers are accepted as floats.
 pub struct BatchRecords<'a> {
     schema: &'a Schema,
     layout: Layout,
@@ -22,7 +22,7 @@ pub struct BatchRecords<'a> {
     key: Option<ColumnValues>,
     geometry: GeometryValues,
     columns: Vec<ColumnValues>,
-    /// Normal form of the geometry of the row at hand.
+    /// Normal form of the current row's geometry.
     normal: Vec<u8>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> BatchRecords<'a> {
     /// Resolves the columns of a batch.
     ///
     /// # Errors
-    /// A type that does not fit, naming the column and both types; an unknown column; a
-    /// missing key column unless keys are generated; one coordinate column without the other.
+    /// A type that does not fit, with the column and both types; an unknown column; a missing key
+    /// column, unless keys are generated; one coordinate column without the other.
     pub fn new(batch: &RecordBatch, schema: &'a Schema) -> Result<Self, BatchError> {
         check_names(batch, schema)?;
         let key = match batch.column_by_name(&schema.key.name) {
@@ -69,13 +69,13 @@ impl<'a> BatchRecords<'a> {
         self.rows
     }
 
-    /// Whether the batch brings keys; without them the caller numbers the records.
+    /// Whether the batch has keys. Without them, the caller numbers the records.
     pub fn has_keys(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Appends the encoded key of a row to `key_out` (nothing where the batch brings no keys)
-    /// and its stored record to `value_out`. On failure both are left as they were.
+    /// Appends the encoded key of a row to `key_out`, if the batch has keys, and its stored record
+    /// to `value_out`. After an error both are unchanged.
     pub fn encode_row(
         &mut self,
         row: usize,
@@ -97,7 +97,7 @@ impl<'a> BatchRecords<'a> {
         result
     }
 
-    /// The integers of a row, with the place of their attribute, that a float64 cannot hold exactly.
+    /// The integers of a row that a float64 cannot hold exactly, each with its attribute's ordinal.
     pub(crate) fn inexact_integers(&self, row: usize) -> impl Iterator<Item = (usize, i64)> {
         let attributes = self.columns.iter().zip(&self.schema.columns).enumerate();
         let integers = attributes.filter(|(_, (_, column))| column.column_type == ColumnType::Int64);
@@ -121,7 +121,7 @@ impl<'a> BatchRecords<'a> {
 }
 
 impl GeometryValues {
-    /// What the indexes hold of a row, and what is stored.
+    /// The row's stored form, and the parts that indexes hold.
     fn read<'n>(
         &self,
         row: usize,
@@ -176,7 +176,7 @@ fn encode_key(key: &ColumnValues, row: usize, out: &mut Vec<u8>) -> Result<(), S
             out.extend_from_slice(array.value(row));
         }
         ColumnValues::Uuid(array) if array.is_valid(row) => out.extend_from_slice(array.value(row)),
-        _ => return Err("the key is null; every record needs one".to_owned()),
+        _ => return Err("the key is null; every record needs a key".to_owned()),
     }
     Ok(())
 }
@@ -191,7 +191,7 @@ impl<'s> BatchKeys<'s> {
     /// Resolves the key column.
     ///
     /// # Errors
-    /// A batch without one, or of another type than the dataset's keys.
+    /// The batch has no key column, or its type differs from the dataset's keys.
     pub fn new(batch: &RecordBatch, schema: &'s Schema) -> Result<Self, BatchError> {
         let name = schema.key.name.as_str();
         let array = batch.column_by_name(name).ok_or_else(|| missing(name, "key"))?;

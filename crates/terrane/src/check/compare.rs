@@ -1,4 +1,4 @@
-//! Naming what an index and the records do not have in common.
+//! Naming the differences between an index and the records.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -8,9 +8,9 @@ use super::index::IndexReader;
 use crate::key::Key;
 use crate::{Error, Result};
 
-/// Differences that are named one by one, about.
+/// Approximate number of differences that are named one by one.
 const DIFFERENCES_MAX: usize = 20;
-/// Slices that are looked at in one pass; in each is a difference.
+/// Number of slices compared in one pass. Each has a difference.
 const GROUP_MAX: usize = 2 * DIFFERENCES_MAX;
 
 /// An entry of one side.
@@ -19,11 +19,11 @@ struct Entry {
     entry: Box<[u8]>,
 }
 
-/// What the two sides, of which the sums differ, do not have in common; the first reason counts.
+/// Names the differences of two sides whose sums differ. The first item is the summary.
 pub(super) fn differences(reader: &IndexReader<'_>, expected: &Slices, found: &Slices) -> Result<Vec<String>> {
     let mut comparison = Comparison { reader, reasons: Vec::new() };
     comparison.reasons.push(format!(
-        "the index has {} entries, the records call for {}; their contents differ",
+        "the index has {} entries and should have {}; their contents differ",
         found.entries(),
         expected.entries()
     ));
@@ -68,7 +68,7 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
-    /// Compares what is inside of a slice that is too large to be held.
+    /// Compares the contents of a slice that does not fit in memory.
     fn narrow(&mut self, slices: &Slices, slice: usize, bytes: u64) -> Result<()> {
         let range = slices.range_of(slice).ok_or_else(|| Error::Memory {
             what: "the comparison of an index with its records".into(),
@@ -84,7 +84,7 @@ impl Comparison<'_, '_> {
         self.slices(&expected, &found)
     }
 
-    /// Compares the entries of slices (ascending) one by one.
+    /// Compares the entries of the given slices (ascending) one by one.
     fn entries(&mut self, slices: &Slices, group: &[usize]) -> Result<()> {
         let is_wanted = |hash| slices.slice(hash).is_some_and(|slice| group.binary_search(&slice).is_ok());
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
@@ -116,7 +116,7 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
-    /// Names what is wrong with the entries of one key.
+    /// Names the differences in the entries of one key.
     fn key(&mut self, key: &[u8], wanted: &[Entry], found: &[Entry]) {
         let key_type = self.reader.snapshot.history.newest().key.key_type;
         let name = || Key::decode(key_type, key).map_or_else(|_| format!("{key:02x?}"), |key| key.to_string());
@@ -125,7 +125,7 @@ impl Comparison<'_, '_> {
         let mut reasons = Vec::new();
         for entry in found.iter().filter(|entry| count(wanted, entry) == 0) {
             let what = match wanted {
-                [] => "there is no such record with an entry".to_owned(),
+                [] => "no record with this key should have an entry".to_owned(),
                 [only] => format!("the record is {}", describe(only)),
                 _ => "the record is elsewhere".to_owned(),
             };
@@ -137,7 +137,7 @@ impl Comparison<'_, '_> {
                 0 if found.is_empty() || wanted.len() > 1 => {
                     reasons.push(format!("the index lacks key {} {}", name(), describe(entry)));
                 }
-                // Named as one that is elsewhere.
+                // Already named: the record is elsewhere.
                 0 => {}
                 times => reasons.push(format!("the index has key {} {} {times} times", name(), describe(entry))),
             }
@@ -145,7 +145,7 @@ impl Comparison<'_, '_> {
         self.reasons.append(&mut reasons);
     }
 
-    /// Visits the entries that the records call for.
+    /// Visits the entries that the index should have.
     fn read_records(&self, visit: &mut impl FnMut(u64, &[u8], &[u8])) -> Result<()> {
         let (snapshot, content) = (self.reader.snapshot, &self.reader.index.content);
         snapshot.visit_records(&mut |key, stored| {
@@ -158,13 +158,13 @@ impl Comparison<'_, '_> {
     }
 }
 
-/// Bytes that the entries of both sides take.
+/// Bytes of memory for the entries of both sides.
 pub(super) fn bytes_of(digests: &[Digest; 2]) -> u64 {
-    // Of an entry at least two allocations of some 16 bytes.
+    // Each entry has at least two allocations of about 16 bytes.
     digests.iter().map(|digest| digest.entries * (size_of::<Entry>() as u64 * 2 + 32) + digest.bytes).sum()
 }
 
-/// Takes the entries of a key from the front.
+/// Removes the entries of a key from the front.
 fn split_off<'e>(entries: &mut &'e [Entry], key: &[u8]) -> &'e [Entry] {
     let count = entries.iter().take_while(|entry| *entry.key == *key).count();
     let (taken, rest) = entries.split_at(count);

@@ -1,4 +1,4 @@
-//! Sums over the entries of an index that do not depend on their order.
+//! Sums over the entries of an index, independent of their order.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// Binary digits of the number of slices.
 const SLICES_LOG2: u32 = 10;
 
-/// The hash by which keys are distributed over passes and slices.
+/// The hash that distributes keys over passes and slices.
 pub(super) fn key_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
@@ -16,7 +16,7 @@ pub(super) fn key_hash(key: &[u8]) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Digest {
     pub entries: u64,
-    /// Of the entries and the keys of their records.
+    /// Bytes of the entries and of their records' keys.
     pub bytes: u64,
     sum: u128,
 }
@@ -33,16 +33,16 @@ impl Digest {
     }
 }
 
-/// A range of hashes: all that begin with the same binary digits.
+/// A range of hashes: all hashes with a common binary prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HashRange {
     first: u64,
-    /// Binary digits that are free.
+    /// Number of free binary digits.
     width: u32,
 }
 
 impl HashRange {
-    /// The slice of a hash, if it is in the range.
+    /// The slice of a hash, if the range contains the hash.
     fn slice(&self, hash: u64) -> Option<usize> {
         let offset = hash.checked_sub(self.first)?;
         let slice = usize::try_from(offset >> (self.width - SLICES_LOG2)).ok()?;
@@ -55,7 +55,7 @@ impl HashRange {
     }
 }
 
-/// The entries whose keys' hashes are in a range, summed up for each of many slices of it.
+/// The entries whose keys have hashes in a range, summed up slice by slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slices {
     range: HashRange,
@@ -74,7 +74,7 @@ impl Slices {
         self.range
     }
 
-    /// Adds an entry, if its hash is in the range.
+    /// Adds an entry, if the range contains its hash.
     pub fn add(&mut self, hash: u64, entry: &[u8], key: &[u8]) {
         if let Some(slice) = self.range.slice(hash) {
             self.digests[slice].add(entry, key);
@@ -86,19 +86,19 @@ impl Slices {
         self.digests.iter().map(|digest| digest.entries).sum()
     }
 
-    /// Slices in which the two differ, with the sums of both.
+    /// The slices whose sums differ, with the sums of both sides.
     pub fn different<'s>(&'s self, other: &'s Self) -> impl Iterator<Item = (usize, [Digest; 2])> + 's {
         let pairs = self.digests.iter().zip(&other.digests).enumerate();
         pairs.filter(|(_, (one, two))| one != two).map(|(slice, (one, two))| (slice, [*one, *two]))
     }
 
-    /// The range of one slice; `None` where it is too narrow to be sliced in turn.
+    /// The range of a slice; `None` if it is too narrow to be sliced again.
     pub fn range_of(&self, slice: usize) -> Option<HashRange> {
         let width = self.range.width - SLICES_LOG2;
         (width >= SLICES_LOG2).then(|| HashRange { first: self.range.first + ((slice as u64) << width), width })
     }
 
-    /// The slice of a hash, if it is in the range.
+    /// The slice of a hash, if the range contains the hash.
     pub fn slice(&self, hash: u64) -> Option<usize> {
         self.range.slice(hash)
     }

@@ -1,8 +1,9 @@
-//! Reading a whole index in bounded memory, however much is deleted.
+//! Reading a whole index in bounded memory, regardless of the number of deletes.
 //!
-//! An index that is keyed by bytes is read in order. In a spatial one, what newer anti-matter hides is known by key, and these keys may be more than fit in
-//! memory. So the index is read in passes: each notes and visits only keys whose hashes lie
-//! in one range, which is halved until what has to be noted fits.
+//! An index keyed by bytes is read in order. In a spatial index, newer anti-matter hides entries by
+//! their keys, and these keys may exceed the memory. So a spatial index is read in passes. Each
+//! pass notes and visits only the keys whose hashes lie in one range. The range is halved until the
+//! noted keys fit.
 
 use std::cell::Cell;
 use std::ops::{ControlFlow, RangeInclusive};
@@ -20,21 +21,21 @@ use crate::{Error, Result};
 
 const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
 
-/// Gets the hash of the record's key, the entry as [`Content::visit_entries`](crate::secondary::Content::visit_entries)
-/// tells it, and the record's key.
+/// Receives the hash of the record's key, the entry in the form of
+/// [`Content::visit_entries`](crate::secondary::Content::visit_entries), and the record's key.
 pub(super) type EntryVisitor<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<()> + 'a;
 
-/// Reads the entries of a secondary index that a snapshot sees.
+/// Reads the entries of a secondary index that are visible to a snapshot.
 pub(super) struct IndexReader<'s> {
     pub snapshot: &'s Snapshot,
-    /// Place of the index.
+    /// Slot of the index.
     pub place: usize,
     pub index: Arc<DatasetIndex>,
-    /// Bytes that may be taken for hidden keys, and as many for entries that are compared.
+    /// Memory in bytes for hidden keys, and the same again for compared entries.
     pub budget: usize,
     /// Passes over the index so far.
     pub passes: Cell<u64>,
-    /// Most bytes that hidden keys took.
+    /// Most memory that hidden keys took, in bytes.
     pub hidden_bytes_max: Cell<usize>,
 }
 
@@ -44,7 +45,7 @@ impl<'s> IndexReader<'s> {
         Self { snapshot, place, index, budget, passes: Cell::new(0), hidden_bytes_max: Cell::new(0) }
     }
 
-    /// Visits the entries in a range of hashes that are wanted by their hash, in no order.
+    /// Visits the entries whose hashes lie in a range and satisfy `wanted`, in no order.
     pub fn read(&self, range: &HashRange, wanted: &dyn Fn(u64) -> bool, visit: &mut EntryVisitor<'_>) -> Result<()> {
         let Some(values) = self.index.content.values() else {
             return match self.index.content {
@@ -79,10 +80,10 @@ impl<'s> IndexReader<'s> {
         Ok(())
     }
 
-    /// What anti-matter hides; `None` when it is more than fits.
+    /// The keys that anti-matter hides; `None` if they do not fit in memory.
     fn hidden(&self, sources: &[OwnedSource], concerns: &dyn Fn(u64) -> bool) -> Result<Option<Hidden>> {
         let mut hidden = Hidden::default();
-        // What anti-matter of the oldest component would hide does not exist.
+        // Anti-matter in the oldest component hides nothing.
         for (number, source) in sources.iter().enumerate().take(sources.len().saturating_sub(1)) {
             let source = source.source()?;
             if !source.has_antimatter() {
@@ -111,7 +112,7 @@ impl<'s> IndexReader<'s> {
     ) -> Result<()> {
         self.passes.set(self.passes.get() + 1);
         let points = self.snapshot.history.newest().holds_points();
-        // Each is let go of when it has been read.
+        // Each source is released after it was read.
         for (number, source) in sources.into_iter().enumerate() {
             let mut failed = None;
             self.entries(source.source()?, &mut |rect, key, antimatter| {
@@ -134,8 +135,8 @@ impl<'s> IndexReader<'s> {
         Ok(())
     }
 
-    /// Calls `each` with the entries of a component that the snapshot sees, and whether they are
-    /// anti-matter; false when it broke off.
+    /// Calls `each` with the visible entries of a component, and whether they are anti-matter.
+    /// Returns false if `each` stopped the visit.
     fn entries(&self, source: SpatialSource<'_>, each: &mut SourceVisitor<'_>) -> Result<bool> {
         Ok(visit_source(source, &EVERYTHING, self.snapshot.sequence(), each)?)
     }
@@ -149,7 +150,7 @@ impl<'s> IndexReader<'s> {
     }
 }
 
-/// The two halves of a range, the second one first; `None` of a single hash.
+/// The two halves of a range, the second first; `None` for a single hash.
 fn halves(range: &RangeInclusive<u64>) -> Option<[RangeInclusive<u64>; 2]> {
     let (first, last) = (*range.start(), *range.end());
     let middle = first + (last - first) / 2;

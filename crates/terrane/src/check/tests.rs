@@ -1,4 +1,4 @@
-//! Checks stay within their memory and name what is wrong.
+//! A check stays within its memory and names the defects.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn reader_of(snapshot: &Snapshot) -> IndexReader<'_> {
     IndexReader::new(snapshot, place, snapshot.indexes.get(place).unwrap().clone())
 }
 
-/// What the index holds, as the reader sees it.
+/// The contents of the index, as the reader sees them.
 fn slices_of(reader: &IndexReader<'_>) -> Slices {
     let mut found = Slices::new(Slices::ALL);
     reader
@@ -42,14 +42,14 @@ fn slices_of(reader: &IndexReader<'_>) -> Slices {
 }
 
 #[test]
-fn what_is_deleted_is_noted_within_the_limit_however_much_it_is() {
+fn deleted_keys_are_noted_within_the_memory_limit() {
     const COUNT: i64 = 30_000;
     let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
     put_numbers(&dataset, 0..COUNT);
     dataset.flush().unwrap();
     delete(&dataset, (0..COUNT).filter(|number| number % 10 > 0).map(Key::Int));
     dataset.flush().unwrap();
-    // Some come back, at the old place and at others.
+    // Some keys return, at the old place and at others.
     put_numbers(&dataset, (1..COUNT).step_by(100));
     put(&dataset, (2..COUNT).step_by(100).map(|number| (Key::Int(number), 5.5, 7.5)));
     delete(&dataset, (10..COUNT).step_by(100).map(Key::Int));
@@ -65,8 +65,8 @@ fn what_is_deleted_is_noted_within_the_limit_however_much_it_is() {
     store.close().unwrap();
 }
 
-/// A dataset of so many records, of which the index has 700 not, 701 elsewhere, 702 twice, and one
-/// too much.
+/// A dataset of `count` records with a faulty index: 700 is missing, 701 is elsewhere, 702 occurs
+/// twice, and -5 is superfluous.
 fn wrong(count: i64) -> (crate::Store, Dataset) {
     let (store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
     put_numbers(&dataset, 0..count);
@@ -88,7 +88,7 @@ fn assert_names_all(reasons: &[String]) {
         let found = reasons.iter().filter(|reason| reason.contains(named)).count();
         assert_eq!(found, 1, "{named}: {reasons:#?}");
     }
-    // The first tells the sums.
+    // The first reason is the summary.
     assert_eq!(reasons.len(), 5, "{reasons:#?}");
 }
 
@@ -135,10 +135,11 @@ fn a_record_in_a_partition_that_is_not_its_own_is_named() {
     let report = store.check(true).unwrap();
     let [finding] = &report.findings[..] else { panic!("{report}") };
     assert_eq!((finding.partition, finding.index.as_str(), finding.repaired), (Some(1), "primary", false));
-    assert!(finding.reason.contains("partition 1, and its key calls for 0"), "{report}");
+    assert!(finding.reason.contains("partition 1, but its key belongs to 0"), "{report}");
 }
 
-/// An index of one partition is damaged: the others are as they should be, and it is rebuilt from its own records.
+/// An index of one partition is damaged. The other partitions are clean, and the index is rebuilt
+/// from the records of its partition.
 #[test]
 fn an_index_of_one_partition_is_named_and_rebuilt() {
     let options = Options { background: false, ..Options::default() };
@@ -148,7 +149,7 @@ fn an_index_of_one_partition_is_named_and_rebuilt() {
     let dataset = store.create_dataset_with("d", schema, &DatasetOptions { partitions: 3 }).unwrap();
     put_numbers(&dataset, 0..300);
     dataset.flush().unwrap();
-    // The first partition's index gets entries of all.
+    // The first partition's index gets the entries of all partitions.
     replace_spatial(&dataset, (0..300).map(|number| (Key::Int(number), place(number))));
     let report = store.check(true).unwrap();
     assert!(!report.findings.is_empty() && report.is_clean(), "{report}");
@@ -166,7 +167,7 @@ fn slices_that_do_not_fit_are_sliced_in_turn() {
     const BUDGET: usize = 400;
     let (_store, dataset) = wrong(COUNT);
     let snapshot = dataset.snapshot();
-    // The entries of one key fit, those of a slice of all keys do not.
+    // The entries of one key fit in memory, those of a slice of all keys do not.
     let reader = IndexReader { budget: BUDGET, ..reader_of(&snapshot) };
     let mut expected = Slices::new(Slices::ALL);
     for number in 0..COUNT {
@@ -186,5 +187,5 @@ fn an_index_without_a_component_is_named_in_few_words() {
     replace_spatial(&dataset, []);
     let report = CheckReport::of(&dataset.engine, false).unwrap();
     assert!((20..=22).contains(&report.findings.len()), "{report}");
-    assert!(report.findings[0].reason.contains("0 entries, the records call for 5000"), "{report}");
+    assert!(report.findings[0].reason.contains("0 entries and should have 5000"), "{report}");
 }

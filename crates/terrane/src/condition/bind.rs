@@ -1,4 +1,5 @@
-//! Binding conditions to schemas: columns become places, literals values of the columns' types.
+//! Binding conditions to schemas: columns become ordinals, and literals become values of the
+//! columns' types.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -19,8 +20,8 @@ impl Condition {
     /// Binds the condition to a schema.
     ///
     /// # Errors
-    /// A column that is not there, or is none of values; a literal that the column is not compared with; a text
-    /// without words; a condition that is nested too deeply or has too many items.
+    /// An unknown column, or the geometry; a literal that cannot be compared with the column; a
+    /// text without words; a condition that is nested too deeply or has too many items.
     pub(crate) fn bind(&self, schema: &Schema) -> Result<BoundCondition> {
         let mut columns: HashMap<&str, Place> = HashMap::with_capacity(schema.columns.len() + 3);
         columns.insert(&schema.key.name, Place::Key(schema.key.key_type));
@@ -32,7 +33,7 @@ impl Condition {
     }
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy)]
 enum Place {
     Key(KeyType),
@@ -45,7 +46,7 @@ struct Binder<'s> {
     columns: HashMap<&'s str, Place>,
 }
 
-/// A column that has values, with its name.
+/// A column with values, and its name.
 #[derive(Clone, Copy)]
 struct Target<'n> {
     name: &'n str,
@@ -95,8 +96,7 @@ impl Binder<'_> {
             Some(Place::Key(key_type)) => Valued::Key(*key_type),
             Some(Place::Attribute(place, column_type)) => Valued::Attribute(*place, *column_type),
             Some(Place::Geometry) => {
-                let reason =
-                    "holds the geometry, of which conditions say nothing; ask for a window, a circle or a shape";
+                let reason = "holds the geometry, and conditions are on key and attributes; ask for a window, a circle or a shape";
                 return Err(ConditionError::column(name, reason));
             }
             None => return Err(self.schema.unknown_column(name).into()),
@@ -109,7 +109,7 @@ impl Binder<'_> {
         let (closed, open) = (Limit::from(literal, true), Limit::from(literal, false));
         Ok(match operator {
             Operator::Equal => target.within(closed, closed)?,
-            // True of NaN as well, and unknown of null.
+            // True for NaN too, and unknown for null.
             Operator::NotEqual => BoundNode::Not(Box::new(target.within(closed, closed)?)),
             Operator::Less => target.within(None, open)?,
             Operator::LessOrEqual => target.within(None, closed)?,
@@ -127,7 +127,7 @@ impl Binder<'_> {
         for item in items {
             let limit = Limit::from(item, true);
             match target.domain(limit, limit)? {
-                // What equals one literal is one value at most.
+                // A column that equals one literal has at most one value.
                 Domain::OneOf(found) => values.extend(found),
                 Domain::Interval { .. } => {}
             }
@@ -148,7 +148,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Where words are looked for: in one column, or in all columns of texts.
+    /// Where words are searched: in one column, or in all text columns.
     fn texts(&self, column: Option<&str>) -> Result<Vec<Texts>> {
         if let Some(name) = column {
             let target = self.target(name)?;
@@ -158,7 +158,7 @@ impl Binder<'_> {
                 _ => Err(ConditionError::column(
                     name,
                     format!(
-                        "is {}, and words are looked for in columns of utf8; compare it with =",
+                        "is {}, and words are searched in utf8 columns only; compare it with =",
                         target.type_name()
                     ),
                 )),
@@ -175,7 +175,7 @@ impl Binder<'_> {
     }
 }
 
-/// An end of what a comparison lets through.
+/// One end of the values that a comparison accepts.
 #[derive(Clone, Copy)]
 struct Limit<'l> {
     literal: &'l Literal,
@@ -183,13 +183,13 @@ struct Limit<'l> {
 }
 
 impl<'l> Limit<'l> {
-    /// An end, in the form in which a comparison without one has `None`.
+    /// Makes an end of an interval; comparisons without this end use `None`.
     fn from(literal: &'l Literal, inclusive: bool) -> Option<Self> {
         Some(Self { literal, inclusive })
     }
 }
 
-/// A value of any column in a form that keeps the order.
+/// A value of any column, in a form that keeps the order.
 #[derive(Clone, Debug)]
 enum Scalar {
     Integer(i128),
@@ -212,7 +212,7 @@ impl Ordered for Scalar {
     }
 }
 
-/// On which side of a limit the values lie.
+/// The side of a limit on which the values lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Above,
@@ -227,7 +227,7 @@ impl Target<'_> {
         }
     }
 
-    /// Whether the column's value lies between two limits.
+    /// The node that tests whether the column's value lies between two limits.
     fn within(&self, low: Option<Limit<'_>>, high: Option<Limit<'_>>) -> Result<BoundNode> {
         Ok(self.bound(self.domain(low, high)?))
     }
@@ -250,7 +250,7 @@ impl Target<'_> {
         })
     }
 
-    /// The end of an interval in the values of the column; `None` if no value lies on its side.
+    /// The end of an interval in the column's values; `None` if no value lies on its side.
     fn end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
         let column_type = match self.column {
             Valued::Key(KeyType::UInt64) => return self.integer_end(limit, side, 0, u64::MAX.into()),
@@ -275,7 +275,8 @@ impl Target<'_> {
         Ok(Some(if limit.inclusive { Bound::Included(scalar) } else { Bound::Excluded(scalar) }))
     }
 
-    /// The end among integers from `min` to `max`; ends that are no integers go to the next one inside.
+    /// The end among the integers from `min` to `max`. A fractional limit moves to the next integer
+    /// inside.
     fn integer_end(&self, limit: Limit<'_>, side: Side, min: i128, max: i128) -> Result<Option<Bound<Scalar>>> {
         let step = i128::from(!limit.inclusive);
         let end = match (limit.literal, side) {
@@ -297,7 +298,7 @@ impl Target<'_> {
         })
     }
 
-    /// The end among floats; an integer that is none goes to the next one inside.
+    /// The end among floats. An integer that no float equals moves to the next float inside.
     fn float_end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
         let (float, is_exact) = match (limit.literal, side) {
             (Literal::Float(float), _) if float.is_nan() => return Ok(None),
@@ -312,8 +313,8 @@ impl Target<'_> {
         Ok(Some(if limit.inclusive || !is_exact { Bound::Included(scalar) } else { Bound::Excluded(scalar) }))
     }
 
-    /// The end among floats of 32 bits: the literal is rounded to one. One that is beyond all of them lies between the
-    /// largest and infinity.
+    /// The end among 32-bit floats. The literal is rounded to one. A literal beyond the finite
+    /// 32-bit floats lies between the largest of them and infinity.
     fn float32_end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
         let (float, rounded) = match limit.literal {
             Literal::Float(float) if float.is_nan() => return Ok(None),
@@ -332,7 +333,7 @@ impl Target<'_> {
         }))
     }
 
-    /// The value that a text is in a column of dates, timestamps, UUIDs or binary data.
+    /// Parses a text as a value of a date, timestamp, UUID or binary column.
     fn parsed(&self, text: &str, column_type: ColumnType) -> Result<Scalar> {
         let refused = |reason: String| ConditionError::column(self.name, format!("is {}: {reason}", self.type_name()));
         let value = Value::parse(text, column_type).map_err(|error| refused(error.to_string()))?;
@@ -350,7 +351,7 @@ impl Target<'_> {
         })
     }
 
-    /// Why a literal is not compared with the column.
+    /// Why a literal cannot be compared with the column.
     fn misfit(&self, literal: &Literal) -> ConditionError {
         let advice = match self.column {
             Valued::Key(KeyType::Int64 | KeyType::UInt64)
@@ -380,7 +381,7 @@ impl Target<'_> {
     }
 }
 
-/// The attribute that has a place in the order of its column. Integers are within the range of the column.
+/// The attribute at a position in its column's order. Integers are within the column's range.
 fn value(column_type: ColumnType, scalar: Scalar) -> Value {
     match (scalar, column_type) {
         (Scalar::Integer(value), ColumnType::Bool) => Value::Bool(value != 0),
@@ -395,7 +396,7 @@ fn value(column_type: ColumnType, scalar: Scalar) -> Value {
     }
 }
 
-/// The encoded key that has a place in the order of the keys. Texts may be longer than keys are.
+/// The encoded key at a position in the keys' order. Texts may be longer than keys can be.
 fn encoded(key_type: KeyType, scalar: Scalar) -> Vec<u8> {
     match (scalar, key_type) {
         (Scalar::Integer(value), KeyType::UInt64) => encode_uint(value as u64).to_vec(),

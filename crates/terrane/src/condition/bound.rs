@@ -1,4 +1,4 @@
-//! Conditions that are bound to a schema, and what they say of records.
+//! Conditions bound to a schema, and their evaluation on records.
 
 use super::domain::{Domain, compare};
 use super::text::RequiredWords;
@@ -6,12 +6,13 @@ use crate::Result;
 use crate::record::RecordView;
 use crate::value::{Value, ValueRef};
 
-/// What a condition is evaluated on: a record, or an entry of an index that has the attributes which the condition asks for.
+/// The input of a condition: a record, or an index entry with the attributes that the condition
+/// reads.
 pub(crate) trait Attributes {
-    /// The attribute at a place.
+    /// The attribute with an ordinal.
     ///
     /// # Errors
-    /// Damage of what is stored.
+    /// Damage in the stored bytes.
     fn attribute(&self, place: usize) -> Result<ValueRef<'_>>;
 }
 
@@ -21,14 +22,14 @@ impl Attributes for RecordView<'_> {
     }
 }
 
-/// A condition whose columns and literals have been found to fit a schema. It is evaluated on records that
-/// are read under this schema.
+/// A condition whose columns and literals fit a schema. It is evaluated on records that are read
+/// under this schema.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundCondition {
     pub(super) node: BoundNode,
 }
 
-/// The tree of a bound condition. All comparisons ask whether a value lies in a set.
+/// The tree of a bound condition. Every comparison tests whether a value lies in a set.
 #[derive(Clone, Debug)]
 pub(super) enum BoundNode {
     And(Vec<BoundNode>),
@@ -36,15 +37,16 @@ pub(super) enum BoundNode {
     Not(Box<BoundNode>),
     /// The encoded key, which is never null.
     Key(Domain<Vec<u8>>),
-    /// An attribute by its place; unknown of null.
+    /// An attribute by its ordinal; unknown if it is null.
     Attribute(usize, Domain<Value>),
-    /// Whether an attribute is null; of the key, `None`.
+    /// Whether an attribute is null; `None` stands for the key.
     IsNull(Option<usize>),
-    /// Every word occurs in one of the columns. Unknown where it does not, but could in one that is null.
+    /// Every word occurs in one of the columns. Unknown if a missing word could be in a column that
+    /// is null.
     Words(Vec<Texts>, RequiredWords),
 }
 
-/// Where texts are.
+/// A source of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Texts {
     Key,
@@ -52,16 +54,16 @@ pub(crate) enum Texts {
 }
 
 impl BoundCondition {
-    /// Whether the condition is true of a record.
+    /// Whether the condition is true for a record.
     ///
     /// # Errors
-    /// Damage of the record.
+    /// Damage in the record.
     pub fn matches(&self, key: &[u8], record: &impl Attributes) -> Result<bool> {
         Ok(self.node.truth(key, record)? == Some(true))
     }
 
-    /// The parts that `and` joins which ask for no attributes but such as these, if there are any; and whether there are
-    /// others.
+    /// Divides the parts joined by `and`. Returns those that read only attributes accepted by
+    /// `has`, if there are any, and whether other parts remain.
     pub fn divide(&self, has: &dyn Fn(usize) -> bool) -> (Option<Self>, bool) {
         let parts = self.node.conjuncts();
         let decided: Vec<BoundNode> = parts.iter().filter(|part| part.asks_only_for(has)).cloned().collect();
@@ -70,12 +72,13 @@ impl BoundCondition {
         (node.map(|node| Self { node }), leaves_others)
     }
 
-    /// Whether it asks for an attribute in any way.
+    /// Whether the condition reads an attribute.
     pub fn asks_for(&self, place: usize) -> bool {
         !self.node.asks_only_for(&|other| other != place)
     }
 
-    /// The only word that the condition asks for, if it asks for that alone, and where it may be.
+    /// The word and its possible columns, if the condition demands exactly one word and nothing
+    /// else.
     pub fn only_word(&self) -> Option<(&[Texts], &str)> {
         match self.node.conjuncts() {
             [BoundNode::Words(columns, words)] => match words.as_slice() {
@@ -86,7 +89,7 @@ impl BoundCondition {
         }
     }
 
-    /// Whether the condition is true of a record; `None` where that is unknown.
+    /// Whether the condition is true for a record; `None` if that is unknown.
     #[cfg(test)]
     pub fn truth(&self, key: &[u8], record: &RecordView<'_>) -> Result<Option<bool>> {
         self.node.truth(key, record)
@@ -94,7 +97,7 @@ impl BoundCondition {
 }
 
 impl BoundNode {
-    /// The parts that `and` joins.
+    /// The parts joined by `and`.
     pub(super) fn conjuncts(&self) -> &[Self] {
         match self {
             Self::And(parts) => parts,
@@ -102,7 +105,8 @@ impl BoundNode {
         }
     }
 
-    /// Whether it asks for no attributes but such as these. The depth of the recursion is that of the condition.
+    /// Whether it reads only attributes accepted by `has`. The recursion is as deep as the
+    /// condition.
     fn asks_only_for(&self, has: &dyn Fn(usize) -> bool) -> bool {
         match self {
             Self::And(parts) | Self::Or(parts) => parts.iter().all(|part| part.asks_only_for(has)),
@@ -116,7 +120,7 @@ impl BoundNode {
         }
     }
 
-    /// The depth of the recursion is that of the condition, which is bounded.
+    /// The recursion is as deep as the condition, which is bounded.
     fn truth(&self, key: &[u8], record: &impl Attributes) -> Result<Option<bool>> {
         match self {
             Self::And(parts) => joined(parts, false, key, record),
@@ -134,7 +138,7 @@ impl BoundNode {
     }
 }
 
-/// The truth of parts of which one decides the whole if it is `decisive`.
+/// The joint truth of parts. A single part with the truth value `decisive` decides it.
 fn joined(parts: &[BoundNode], decisive: bool, key: &[u8], record: &impl Attributes) -> Result<Option<bool>> {
     let mut truth = Some(!decisive);
     for part in parts {
@@ -164,7 +168,7 @@ fn occur(words: &RequiredWords, columns: &[Texts], key: &[u8], record: &impl Att
     Ok(if has_null { None } else { Some(false) })
 }
 
-/// The text of a key of texts.
+/// The text of a key of type utf8.
 fn key_text(key: &[u8]) -> Result<&str> {
     match crate::snapshot::KeyRef::decode(crate::key::KeyType::Utf8, key)? {
         crate::snapshot::KeyRef::Utf8(text) => Ok(text),

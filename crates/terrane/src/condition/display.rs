@@ -1,4 +1,4 @@
-//! Conditions as text, which is read back as the same condition.
+//! Conditions as text. Parsing the text gives the same condition.
 
 use std::fmt::{self, Display};
 
@@ -7,7 +7,8 @@ use super::literal::quote;
 use super::parse::KEYWORDS;
 use super::{Condition, Literal, Node, Operator};
 
-/// Writes the condition in its own language; what is nested too deeply to be read is shown as such.
+/// Writes the condition in its own language. A condition that is nested too deeply is marked as
+/// such.
 impl Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_node(f, &self.node, Binding::Or)
@@ -27,7 +28,7 @@ impl Display for Operator {
     }
 }
 
-/// How tightly the place binds that a node is written at.
+/// How tightly the surroundings of a node bind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Or,
@@ -67,7 +68,7 @@ fn write_joined(
     f.write_str(if in_parentheses { ")" } else { "" })
 }
 
-/// Writes what is no combination, with `not` where it stands behind a column.
+/// Writes a predicate, with `not` behind the column.
 fn write_predicate(f: &mut fmt::Formatter<'_>, node: &Node, not: &str) -> fmt::Result {
     match node {
         Node::Compare { column, operator, literal } => write!(f, "{} {operator} {literal}", Name(column)),

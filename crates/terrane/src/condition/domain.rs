@@ -1,11 +1,12 @@
-//! Sets of values of one column: what comparisons let through.
+//! Sets of values of one column, as comparisons define them.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
 
 use crate::value::{Value, ValueRef};
 
-/// Values that are bounds: of one type, without null and NaN, so that any two have an order.
+/// Values that can be bounds. They have one type, and exclude null and NaN, so any two have an
+/// order.
 pub(crate) trait Ordered {
     fn order(&self, other: &Self) -> Ordering;
 }
@@ -23,8 +24,8 @@ impl Ordered for Value {
     }
 }
 
-/// How two values of one type lie to each other; `None` for null, NaN and values of two types. Floats are compared
-/// as numbers, so the two zeros are one.
+/// The order of two values of one type; `None` for null, NaN and values of different types. Floats
+/// are compared as numbers, so the two zeros are equal.
 pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     match (a, b) {
         (ValueRef::Bool(a), ValueRef::Bool(b)) => Some(a.cmp(&b)),
@@ -39,12 +40,13 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// A set of values. Null is in none, and NaN in none that has a bound; of floats, all have.
+/// A set of values. Null is in no set. NaN is in no set with a bound, and every set of floats has a
+/// bound.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Domain<T> {
-    /// These, ascending, each once; none where nothing can be in the set.
+    /// These values, ascending and distinct. The list is empty if the set is.
     OneOf(Vec<T>),
-    /// All from one end to the other, which is greater.
+    /// All values from `low` to `high`, with `low` below `high`.
     Interval {
         /// The lower end.
         low: Bound<T>,
@@ -64,10 +66,11 @@ impl<T> Domain<T> {
         matches!(self, Self::OneOf(values) if values.is_empty())
     }
 
-    /// Whether a value that is not null is in the set, by how it lies to each bound; `None` where it has no order.
+    /// Whether the set has a value that is not null. `order` compares the value with a bound, and
+    /// returns `None` for NaN.
     pub fn contains(&self, order: impl Fn(&T) -> Option<Ordering>) -> bool {
         match self {
-            // What has no order is passed on the same side by all, and so is not found.
+            // A value without an order lies on the same side of all bounds, so it is not found.
             Self::OneOf(values) => {
                 values.binary_search_by(|value| order(value).map_or(Ordering::Less, Ordering::reverse)).is_ok()
             }
@@ -87,7 +90,7 @@ impl<T> Domain<T> {
         }
     }
 
-    /// The set in another form of its values, which keeps their order.
+    /// Maps the values to another form with the same order.
     pub fn map<U>(self, mut form: impl FnMut(T) -> U) -> Domain<U> {
         match self {
             Self::OneOf(values) => Domain::OneOf(values.into_iter().map(form).collect()),
@@ -97,7 +100,7 @@ impl<T> Domain<T> {
 }
 
 impl<T: Ordered> Domain<T> {
-    /// All between two ends.
+    /// All values between two ends.
     pub fn between(low: Bound<T>, high: Bound<T>) -> Self {
         if let (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) =
             (&low, &high)
@@ -112,14 +115,14 @@ impl<T: Ordered> Domain<T> {
         Self::Interval { low, high }
     }
 
-    /// The values, in any order.
+    /// The set of these values, given in any order.
     pub fn one_of(mut values: Vec<T>) -> Self {
         values.sort_by(T::order);
         values.dedup_by(|a, b| a.order(b).is_eq());
         Self::OneOf(values)
     }
 
-    /// What is in both sets.
+    /// The values in both sets.
     pub fn intersection(self, other: Self) -> Self {
         match (self, other) {
             (Self::OneOf(mut values), other) | (other, Self::OneOf(mut values)) => {
@@ -140,7 +143,8 @@ fn value_of<T>(bound: Bound<T>) -> Option<T> {
     }
 }
 
-/// Of two bounds, the one whose value lies to the other's as `wanted`; of one value, the one that leaves it out.
+/// The tighter of two bounds: the one whose value compares to the other's as `wanted`. For equal
+/// values, the excluded bound.
 fn tighter<T: Ordered>(a: Bound<T>, b: Bound<T>, wanted: Ordering) -> Bound<T> {
     let order = match (&a, &b) {
         (Bound::Unbounded, _) => return b,

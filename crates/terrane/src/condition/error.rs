@@ -3,18 +3,18 @@
 use super::{CONDITION_BYTES_MAX, CONDITION_DEPTH_MAX, IN_ITEMS_MAX};
 use crate::schema::SchemaError;
 
-/// Why a condition is refused: its text, or what it asks of a dataset.
+/// Why a condition is refused: a defect of its text, or a mismatch with the dataset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
     /// The text is no condition.
     #[error("at character {position} of the condition: {reason}: {around}")]
     Syntax {
-        /// Where, in characters from 1.
+        /// Position in characters, from 1.
         position: usize,
-        /// What was expected and found.
+        /// The expected and the found text.
         reason: String,
-        /// The text around it, with an arrow at the place.
+        /// The text around the position, with an arrow.
         around: String,
     },
     /// The text is too long.
@@ -32,27 +32,27 @@ pub enum ConditionError {
         /// Their number.
         items: usize,
     },
-    /// A column is not there.
+    /// A column does not exist.
     #[error(transparent)]
     UnknownColumn(#[from] SchemaError),
-    /// A column cannot be asked for what the condition asks.
+    /// A column cannot be used in this way.
     #[error("column {column:?} {reason}")]
     Column {
         /// The column.
         column: String,
-        /// What it is and what can be done.
+        /// Its type, and the remedy.
         reason: String,
     },
-    /// A text has no words to look for.
-    #[error("{text:?} has no words to look for; a word has a letter or a number")]
+    /// A search text has no words.
+    #[error("{text:?} has no words to search for; a word has a letter or a number")]
     NoWords {
-        /// The text, shortened where it is long.
+        /// The text, shortened if it is long.
         text: String,
     },
-    /// Words are looked for where there are no texts.
-    #[error("the dataset has no column of texts to look for words in; the columns are {}", known.join(", "))]
+    /// The dataset has no text columns to search.
+    #[error("the dataset has no text column to search for words; the columns are {}", known.join(", "))]
     NoTexts {
-        /// The columns there are.
+        /// The dataset's columns.
         known: Vec<String>,
     },
 }
@@ -63,7 +63,7 @@ impl ConditionError {
     }
 }
 
-/// Characters of the condition that are shown on either side of a place.
+/// Number of characters shown on either side of the position.
 const AROUND_CHARACTERS: usize = 30;
 
 /// A syntax error at a byte of the text.
@@ -79,7 +79,7 @@ pub(super) fn syntax(text: &str, byte: usize, reason: impl Into<String>) -> Cond
     if after.chars().nth(AROUND_CHARACTERS).is_some() {
         around.push('…');
     }
-    // One line, whatever the text.
+    // The message stays on one line.
     let around = around.replace(|character: char| character.is_whitespace() && character != ' ', " ");
     ConditionError::Syntax { position, reason: reason.into(), around }
 }

@@ -1,4 +1,4 @@
-//! What a condition demands of single columns, for who chooses an access path.
+//! Consequences of a condition for single columns, from which an access path is chosen.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,35 @@ use super::bound::{BoundCondition, BoundNode, Texts};
 use super::domain::{Domain, Ordered};
 use crate::value::Value;
 
-/// What holds of every record that meets a condition; what is not here may be anything. It follows from the
-/// parts that `and` joins, not from alternatives and negations, so a record for which all of it holds need not
-/// meet the condition.
+/// Facts about every record that meets a condition. Anything not stated here may vary.
+///
+/// Facts follow only from the parts joined by `and`, not from alternatives or negations. So a
+/// record that satisfies all of them need not meet the condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Implied {
-    /// Where the encoded key lies.
+    /// The encoded key lies in this set.
     pub key: Option<Domain<Vec<u8>>>,
-    /// Where attributes lie, by their places. None of them is null or NaN.
+    /// Attributes, by ordinal, lie in these sets. None of them is null or NaN.
     pub attributes: BTreeMap<usize, Domain<Value>>,
-    /// Words that attributes have, by their places: ascending, each once.
+    /// Attributes, by ordinal, have these words: ascending and distinct.
     pub words: BTreeMap<usize, Vec<String>>,
-    /// Words that are somewhere in several columns.
+    /// Words that are spread over several columns.
     pub scattered: Option<ScatteredWords>,
 }
 
-/// Words each of which is in one of several columns, not all in the same.
+/// Words that each occur in one of several columns, not necessarily in the same.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScatteredWords {
-    /// Places of the attributes among the columns.
+    /// Ordinals of these columns among the attributes.
     pub attributes: Vec<usize>,
     /// Whether the key is one of the columns.
     pub in_key: bool,
-    /// Ascending, each once.
+    /// The words, ascending and distinct.
     pub words: Vec<String>,
 }
 
 impl BoundCondition {
-    /// What follows from the condition.
+    /// The facts that follow from the condition.
     pub fn implied(&self) -> Implied {
         let mut implied = Implied::default();
         self.node.conjuncts().iter().for_each(|part| implied.add(part));
@@ -69,7 +70,8 @@ impl Implied {
 }
 
 impl ScatteredWords {
-    /// No words yet, in the columns of a condition: it asks for one column, or for all that have texts.
+    /// No words yet, in the columns of a condition. A condition names one column, or all text
+    /// columns.
     fn in_columns(columns: &[Texts]) -> Self {
         let attribute = |column: &Texts| match column {
             Texts::Key => None,

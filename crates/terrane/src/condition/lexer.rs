@@ -1,38 +1,38 @@
-//! The words, signs and literals of a condition's text.
+//! The tokens of a condition's text: words, signs and literals.
 
 use super::ConditionError;
 use super::error::{shortened, syntax};
 
-/// A piece of the text.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'t> {
     /// A keyword or the name of a column.
     Word(&'t str),
-    /// A name in double quotes, without them.
+    /// A name in double quotes; the quotes are removed.
     Quoted(String),
-    /// A text in single quotes, without them.
+    /// A text in single quotes; the quotes are removed.
     Text(String),
-    /// Digits, perhaps with a point and an exponent, without a sign.
+    /// An unsigned number: digits, optionally with a point and an exponent.
     Number(&'t str),
     Sign(&'static str),
     End,
 }
 
-/// All signs; of two that begin alike, the longer first.
+/// All signs. A sign comes before its own prefixes.
 const SIGNS: [&str; 13] = ["<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", ",", "*", "-", "+"];
 
-/// Whether a character may begin the name of a column that is not quoted.
+/// Whether a character may begin an unquoted column name.
 pub(super) fn begins_word(character: char) -> bool {
     character.is_alphabetic() || character == '_'
 }
 
-/// Whether a character may go on in such a name.
+/// Whether a character may follow in an unquoted column name.
 pub(super) fn continues_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
 impl Token<'_> {
-    /// Whether this is a keyword, in letters of any case.
+    /// Whether this is a keyword. Case does not matter.
     pub fn is_word(&self, keyword: &str) -> bool {
         matches!(self, Self::Word(word) if word.eq_ignore_ascii_case(keyword))
     }
@@ -41,7 +41,7 @@ impl Token<'_> {
         matches!(self, Self::Sign(found) if *found == sign)
     }
 
-    /// What was found, for messages.
+    /// Describes the token in messages.
     pub fn describe(&self) -> String {
         match self {
             Self::Word(word) => format!("{:?}", shortened(word)),
@@ -54,10 +54,10 @@ impl Token<'_> {
     }
 }
 
-/// Goes through a text.
+/// Reads a text token by token.
 pub(super) struct Lexer<'t> {
     pub text: &'t str,
-    /// Bytes gone through.
+    /// Number of bytes read.
     at: usize,
 }
 
@@ -70,7 +70,7 @@ impl<'t> Lexer<'t> {
         &self.text[self.at..]
     }
 
-    /// The next token and the byte at which it begins.
+    /// The next token, and the byte where it begins.
     pub fn next(&mut self) -> Result<(usize, Token<'t>), ConditionError> {
         self.at = self.text.len() - self.rest().trim_start().len();
         let (start, rest) = (self.at, self.rest());
@@ -87,7 +87,7 @@ impl<'t> Lexer<'t> {
                 }
                 None => {
                     let reason = format!(
-                        "{first:?} has no meaning here; names of columns with such characters are put in double quotes"
+                        "{first:?} has no meaning here; put column names with such characters in double quotes"
                     );
                     return Err(syntax(self.text, start, reason));
                 }
@@ -96,7 +96,8 @@ impl<'t> Lexer<'t> {
         Ok((start, token))
     }
 
-    /// Goes on while the characters belong to the token; the predicate gets the one before as well.
+    /// Reads characters while the predicate accepts them. The predicate also gets the preceding
+    /// character.
     fn take(&mut self, mut belongs: impl FnMut(char, char) -> bool) -> &'t str {
         let rest = self.rest();
         let mut before = ' ';
@@ -110,7 +111,7 @@ impl<'t> Lexer<'t> {
         token
     }
 
-    /// Everything that looks like a part of a number; whether it is one is for the parser.
+    /// Reads everything that looks like part of a number. The parser decides whether it is one.
     fn number(&mut self) -> &'t str {
         self.take(|before, character| {
             continues_word(character)
@@ -119,7 +120,7 @@ impl<'t> Lexer<'t> {
         })
     }
 
-    /// What stands between quotes; two quotes are one of the text.
+    /// Reads a quoted text. Two quotes stand for one in the text.
     fn quoted(&mut self, mark: char, what: &str) -> Result<String, ConditionError> {
         let start = self.at;
         let mut text = String::new();

@@ -1,20 +1,22 @@
-//! What columns are compared with.
+//! Literals, with which columns are compared.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What a column is compared with. Two are equal if they are written alike: floats by their bits, and 1 is not 1.0.
+/// A literal of a condition. Two literals are equal if their text is: floats by their bits, and 1
+/// is not 1.0.
 #[derive(Clone, Debug)]
 pub enum Literal {
     /// True or false.
     Bool(bool),
-    /// An integer, for columns of integers and of floats.
+    /// An integer, for integer and float columns.
     Int(i128),
-    /// A float, for columns of integers and of floats.
+    /// A float, for integer and float columns.
     Float(f64),
-    /// A text, for columns of texts, dates and timestamps (ISO 8601) and binary data (padded base64).
+    /// A text, for columns of texts, dates and timestamps (ISO 8601), and binary data (padded
+    /// base64).
     Text(String),
 }
 
@@ -32,7 +34,7 @@ impl PartialEq for Literal {
 
 impl Eq for Literal {}
 
-/// Writes the literal as conditions have it.
+/// Writes the literal as it appears in conditions.
 impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -43,19 +45,19 @@ impl fmt::Display for Literal {
                 f.write_str(if *value < 0.0 { "-" } else { "" })?;
                 f.write_str(INFINITY)
             }
-            // With a point or an exponent, by which it is told from an integer.
+            // A point or an exponent distinguishes it from an integer.
             Self::Float(value) => write!(f, "{value:?}"),
             Self::Text(value) => quote(f, value, '\''),
         }
     }
 }
 
-/// How the float that is no number is written.
+/// The text of the float that is not a number.
 pub(super) const NAN: &str = "nan";
-/// How the float beyond all others is written.
+/// The text of the infinite float.
 pub(super) const INFINITY: &str = "infinity";
 
-/// Writes a text between quotes, those inside twice.
+/// Writes a text between quotes. Quotes inside are doubled.
 pub(super) fn quote(f: &mut fmt::Formatter<'_>, text: &str, mark: char) -> fmt::Result {
     write!(f, "{mark}")?;
     for (number, part) in text.split(mark).enumerate() {

@@ -1,10 +1,12 @@
 //! Conditions on the attributes and the key of a record.
 //!
-//! A [`Condition`] is read from text ([`Condition::parse`]) or made by constructors, without a
-//! schema. Bound to a schema (`bind.rs`), it is evaluated on records (`bound.rs`) with the three truth
-//! values of SQL: a comparison with null is neither true nor false, and a record meets a condition if it is
-//! true. `implied.rs` tells what a condition demands of single columns, for who chooses an access path.
-//! The language is described in `docs/conditions.md`.
+//! A [`Condition`] is parsed from text ([`Condition::parse`]) or built by constructors, without a
+//! schema.
+//!
+//! Bound to a schema (`bind.rs`), it is evaluated on records (`bound.rs`) with SQL's three truth
+//! values. A comparison with null is neither true nor false, and a record meets a condition if the
+//! result is true. `implied.rs` derives facts about single columns, from which an access path is
+//! chosen. `docs/conditions.md` describes the language.
 
 mod bind;
 mod bound;
@@ -31,11 +33,12 @@ pub(crate) use implied::{Implied, ScatteredWords};
 pub use literal::Literal;
 pub(crate) use text::words;
 
-/// Longest text of a condition, in bytes.
+/// Maximal length of a condition's text in bytes.
 pub const CONDITION_BYTES_MAX: usize = 1 << 20;
-/// How deeply a condition may be nested: parentheses and `not`s in each other, or `and` and `or` in turn.
+/// Maximal nesting of a condition: parentheses and `not`s inside each other, or `and` and `or` in
+/// turn.
 pub const CONDITION_DEPTH_MAX: usize = 100;
-/// Most literals of one `in`.
+/// Maximal number of literals of one `in`.
 pub const IN_ITEMS_MAX: usize = 10_000;
 
 /// A condition on the attributes and the key of a record.
@@ -45,34 +48,37 @@ pub const IN_ITEMS_MAX: usize = 10_000;
 ///
 /// # fn main() -> Result<(), terrane::ConditionError> {
 /// let read = Condition::parse("size >= 3 and name match 'north station'")?;
-/// let made = Condition::on("size").at_least(3).and(Condition::on("name").matches("north station"));
+/// let station = Condition::on("name").matches("north station");
+/// let made = Condition::on("size").at_least(3).and(station);
 /// assert_eq!(read, made);
 /// assert_eq!(made.to_string(), "size >= 3 and name match 'north station'");
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// As in SQL, what is compared with null is unknown, `not` of unknown is unknown, and only records of which the
-/// condition is true meet it. So of `p`, `not p` and "`p` is unknown", each record meets exactly one. Of a
-/// float64 that is NaN, every comparison is false but `!=`, which is true. Integers and floats are compared by
-/// their exact values; texts and binary data by their bytes.
+/// Null behaves as in SQL. A comparison with null is unknown, and so is `not` of unknown. A record
+/// meets a condition only if it is true. So each record meets exactly one of `p`, `not p` and "`p`
+/// is unknown".
 ///
-/// Constructors never fail: a condition that is nested too deeply, or does not fit the dataset's schema,
-/// is refused by the query.
+/// For a float that is NaN, `!=` is true and every other comparison is false. Integers and floats
+/// are compared by their exact values, texts and binary data by their bytes.
+///
+/// Constructors never fail. The query refuses a condition that is nested too deeply or does not fit
+/// the dataset's schema.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     node: Node,
-    /// How many nodes are in each other.
+    /// Number of nested nodes.
     depth: usize,
 }
 
-/// A condition's syntax tree. Trees are made by the constructors of [`Condition`] alone, so equal texts have equal
-/// trees.
+/// The syntax tree of a condition. Only the constructors of [`Condition`] make trees, so equal
+/// texts have equal trees.
 #[derive(Clone, Debug, PartialEq)]
 enum Node {
-    /// At least two, none of them an `And`.
+    /// At least two nodes, none of them an `And`.
     And(Vec<Node>),
-    /// At least two, none of them an `Or`.
+    /// At least two nodes, none of them an `Or`.
     Or(Vec<Node>),
     Not(Box<Node>),
     Compare {
@@ -80,7 +86,7 @@ enum Node {
         operator: Operator,
         literal: Literal,
     },
-    /// Both ends belong to it.
+    /// Both ends are included.
     Between {
         column: String,
         low: Literal,
@@ -93,16 +99,17 @@ enum Node {
     IsNull(String),
     /// A boolean column by itself.
     Flag(String),
-    /// Every word occurs in the column, or, without one, in some column of texts.
+    /// Every word occurs in the column. Without a column, every word occurs in some text column.
     Match {
         column: Option<String>,
         text: String,
     },
-    /// Stands for what was nested deeper than [`CONDITION_DEPTH_MAX`], so that no tree exhausts the stack.
+    /// Replaces nodes nested deeper than [`CONDITION_DEPTH_MAX`], so that no tree exhausts the
+    /// stack.
     TooDeep,
 }
 
-/// How a column is compared with a literal.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     Equal,
@@ -113,26 +120,26 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// A column of which a condition is being made: see [`Condition::on`].
+/// A column for which a condition is being built: see [`Condition::on`].
 #[derive(Clone, Debug)]
-#[must_use = "say what is demanded of the column"]
+#[must_use = "add a comparison"]
 pub struct ConditionColumn(String);
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// [`ConditionError::Syntax`] with the place; a text that is too long.
+    /// [`ConditionError::Syntax`] with the position; a text that is too long.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
         parse::parse(text)
     }
 
-    /// Begins a condition on a column, which is the key's or an attribute's.
+    /// Begins a condition on a column, the key's or an attribute's.
     pub fn on(column: impl Into<String>) -> ConditionColumn {
         ConditionColumn(column.into())
     }
 
-    /// Every word of the text occurs in some column of texts, not all of them in the same.
+    /// Every word of the text occurs in some text column, not necessarily the same for all.
     pub fn matches_anywhere(text: impl Into<String>) -> Self {
         Self::leaf(Node::Match { column: None, text: text.into() })
     }
@@ -153,7 +160,7 @@ impl Condition {
         })
     }
 
-    /// Joins two conditions, of which the parts are joined where they are of the same kind.
+    /// Joins two conditions. Parts of the same kind become one list.
     fn joined(self, other: Self, join: fn(Vec<Node>) -> Node, parts: fn(Node) -> Result<Vec<Node>, Node>) -> Self {
         let mut depth = 0;
         let mut take = |condition: Self| match parts(condition.node) {
@@ -183,7 +190,7 @@ impl Condition {
     }
 }
 
-/// What the condition is not: unknown stays unknown.
+/// The negation. Unknown stays unknown.
 impl std::ops::Not for Condition {
     type Output = Self;
 
@@ -240,7 +247,7 @@ impl ConditionColumn {
         Condition::leaf(Node::Between { column: self.0, low: low.into(), high: high.into() })
     }
 
-    /// The column equals one of the literals, of which there are at most [`IN_ITEMS_MAX`].
+    /// The column equals one of the literals; at most [`IN_ITEMS_MAX`] are possible.
     pub fn one_of(self, literals: impl IntoIterator<Item = impl Into<Literal>>) -> Condition {
         let items = literals.into_iter().map(Into::into).collect();
         Condition::leaf(Node::In { column: self.0, items })
@@ -261,8 +268,8 @@ impl ConditionColumn {
         Condition::leaf(Node::Flag(self.0))
     }
 
-    /// Every word of the text occurs in the column of texts: words as Unicode finds them (UAX 29), in
-    /// lower case, in any order.
+    /// Every word of the text occurs in the column, in any order. Words are those of Unicode (UAX
+    /// 29), in lower case.
     pub fn matches(self, text: impl Into<String>) -> Condition {
         Condition::leaf(Node::Match { column: Some(self.0), text: text.into() })
     }

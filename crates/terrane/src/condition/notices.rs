@@ -1,4 +1,4 @@
-//! What the writer of a condition may have meant otherwise.
+//! Warnings about conditions that may not mean what they say.
 
 use terrane_literal::Time;
 
@@ -6,15 +6,15 @@ use super::{Condition, Literal, Node};
 use crate::schema::{ColumnType, Schema};
 
 impl Condition {
-    /// Comparisons that are allowed and seldom meant: of a column of texts with a date or timestamp, which is by letters
-    /// and not by time. One message for each column.
+    /// Warns about comparisons that are valid and rarely intended: of a text column with a date or
+    /// timestamp, which compares letters and not times. There is one message per column.
     pub fn notices(&self, schema: &Schema) -> Vec<String> {
         let mut notices = Vec::new();
         visit(&self.node, &mut |column, literal| {
             let is_text = schema.column(column).is_some_and(|column| column.column_type == ColumnType::Utf8);
             let notice = match literal {
                 Literal::Text(text) if is_text && Time::of(text).is_some() => format!(
-                    "column {column:?} is text and compared with '{text}' letter by letter, not as a time; a column of times \
+                    "column {column:?} is text and compared with '{text}' letter by letter, not as a time; a time column \
                      is made by importing it with its type"
                 ),
                 _ => return,

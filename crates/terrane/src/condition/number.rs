@@ -1,10 +1,11 @@
-//! Integers and floats in one order, exactly.
+//! Exact order of integers and floats.
 
 use std::cmp::Ordering;
 
-/// An integer compared with a float that is a whole number, as the float that is nearest to an integer is.
+/// Compares an integer with a float that is a whole number, such as the nearest float of an
+/// integer.
 fn compare(integer: i128, whole: f64) -> Ordering {
-    /// Where the integers end; a float, as all powers of two.
+    /// The end of the integer range. It is a power of two, so the float is exact.
     const END: f64 = (1_u128 << 127) as f64;
     if whole >= END { Ordering::Less } else { integer.cmp(&(whole as i128)) }
 }
@@ -21,13 +22,15 @@ pub(super) fn float_at_most(integer: i128) -> f64 {
     if compare(integer, nearest).is_lt() { nearest.next_down() } else { nearest }
 }
 
-/// The least integer that is not less than a number, or, if that does not count, greater; saturating.
+/// The least integer that is not less than a number, or greater than it if `inclusive` is false.
+/// Saturates.
 pub(super) fn integer_at_least(float: f64, inclusive: bool) -> i128 {
-    // From where floats have no fractions on, both roundings give the float itself.
+    // Floats too large for fractions are whole, so both roundings return the float itself.
     if inclusive { float.ceil() as i128 } else { (float.floor() as i128).saturating_add(1) }
 }
 
-/// The greatest integer that is not greater than a number, or, if that does not count, less; saturating.
+/// The greatest integer that is not greater than a number, or less than it if `inclusive` is false.
+/// Saturates.
 pub(super) fn integer_at_most(float: f64, inclusive: bool) -> i128 {
     if inclusive { float.floor() as i128 } else { (float.ceil() as i128).saturating_sub(1) }
 }

@@ -5,7 +5,8 @@
 //! and       = not {"and" not}
 //! not       = "not" not | "(" or ")" | predicate
 //! predicate = column [comparison literal | ["not"] "between" literal "and" literal
-//!             | ["not"] "in" "(" [literal {"," literal}] ")" | "is" ["not"] "null" | ["not"] "match" text]
+//!             | ["not"] "in" "(" [literal {"," literal}] ")" | "is" ["not"] "null"
+//!             | ["not"] "match" text]
 //!           | "*" ["not"] "match" text
 //! ```
 
@@ -19,7 +20,7 @@ use super::{
 
 type Result<T> = std::result::Result<T, ConditionError>;
 
-/// Words that are the names of columns in double quotes only.
+/// Words that are column names only in double quotes.
 pub(super) const KEYWORDS: [&str; 10] = ["and", "or", "not", "between", "in", "is", "null", "match", "true", "false"];
 
 const OPERATORS: [(&str, Operator); 7] = [
@@ -51,10 +52,10 @@ pub(super) fn parse(text: &str) -> Result<Condition> {
 
 struct Parser<'t> {
     lexer: Lexer<'t>,
-    /// The next token, and the byte at which it begins.
+    /// The next token, and the byte where it begins.
     token: Token<'t>,
     start: usize,
-    /// Parentheses and `not`s around the place.
+    /// Number of parentheses and `not`s around the current place.
     nesting: usize,
 }
 
@@ -67,14 +68,14 @@ impl<'t> Parser<'t> {
         self.error(format!("expected {what}, found {}", self.token.describe()))
     }
 
-    /// Goes on to the next token and gives the last one.
+    /// Advances to the next token, and returns the last one.
     fn advance(&mut self) -> Result<Token<'t>> {
         let (start, token) = self.lexer.next()?;
         self.start = start;
         Ok(std::mem::replace(&mut self.token, token))
     }
 
-    /// Goes on if the next token is this keyword.
+    /// Advances if the next token is this keyword.
     fn take_word(&mut self, keyword: &str) -> Result<bool> {
         let found = self.token.is_word(keyword);
         if found {
@@ -99,7 +100,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What is one level deeper; the recursion is bounded here.
+    /// Parses one level deeper. The recursion is bounded here.
     fn nested(&mut self, inner: impl FnOnce(&mut Self) -> Result<Condition>) -> Result<Condition> {
         if self.nesting == CONDITION_DEPTH_MAX {
             return Err(ConditionError::TooDeep);
@@ -147,7 +148,7 @@ impl<'t> Parser<'t> {
         if self.take_sign("*")? {
             let negated = self.take_word("not")?;
             if !self.take_word("match")? {
-                return Err(self.expected("\"match\", as words are all that can be looked for in all columns"));
+                return Err(self.expected("\"match\", because \"*\" only searches for words"));
             }
             let text = self.words()?;
             return Ok(negated_if(negated, Condition::matches_anywhere(text)));
@@ -172,7 +173,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What may follow `not` behind a column; the column alone if nothing of it does.
+    /// Parses the operators that may follow `not` behind a column. Returns the column if there is
+    /// none.
     fn ranged(
         &mut self,
         column: ConditionColumn,
@@ -197,7 +199,7 @@ impl<'t> Parser<'t> {
         Ok(Err(column))
     }
 
-    /// A column by itself, unless something follows that can only be half of a comparison.
+    /// A column by itself, unless the next token belongs to a comparison.
     fn flag(&mut self, column: ConditionColumn) -> Result<Condition> {
         let follows = self.token.is_word("and") || self.token.is_word("or") || self.token.is_sign(")");
         if follows || self.token == Token::End {
@@ -222,7 +224,7 @@ impl<'t> Parser<'t> {
             }
             Token::Word(word) if !word.eq_ignore_ascii_case("and") && !word.eq_ignore_ascii_case("or") => {
                 let reason = format!(
-                    "expected the name of a column, \"not\" or \"(\", found {}; a column of this name is put in double quotes",
+                    "expected the name of a column, \"not\" or \"(\", found {}; put a column of this name in double quotes",
                     self.token.describe()
                 );
                 Err(self.error(reason))
@@ -231,7 +233,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A text to look for.
+    /// A text to search for.
     fn words(&mut self) -> Result<String> {
         match self.token {
             Token::Text(_) => match self.advance()? {
@@ -292,7 +294,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A number, of which the sign has been read. With a point or an exponent it is a float.
+    /// A number whose sign has been read. A point or an exponent makes it a float.
     fn number(&mut self, is_negative: bool) -> Result<Literal> {
         let (start, token) = (self.start, self.advance()?);
         let refused = |reason: String| Err(syntax(self.lexer.text, start, reason));
@@ -309,13 +311,13 @@ impl<'t> Parser<'t> {
                 Err(_) => refused("the integer is too large; write it with an exponent, as 1e40".to_owned()),
             };
         }
-        // The language of floats here is that of Rust, but for the words.
+        // This is Rust's syntax of floats, without the words.
         match signed.parse::<f64>() {
             Ok(number) if number.is_finite() || !digits.contains(|c: char| c.is_ascii_digit()) => {
                 Ok(Literal::Float(number))
             }
             Ok(_) => refused(format!("{} is beyond the range of a 64-bit float", shortened(&signed))),
-            Err(_) => refused(format!("{} is no number", shortened(&signed))),
+            Err(_) => refused(format!("{} is not a number", shortened(&signed))),
         }
     }
 }

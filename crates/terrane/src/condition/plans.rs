@@ -1,5 +1,5 @@
-//! Conditions judged by a plain evaluation, and random ones: over few values, so that they meet, and over those where
-//! numbers are difficult.
+//! A plain evaluation that judges conditions, and random conditions. The values come from two small
+//! sets: common values, so that conditions often match, and difficult numbers.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::cell::OnceCell;
@@ -12,7 +12,7 @@ use terrane::condition::{Condition, Literal};
 use terrane::schema::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema};
 use terrane::{CoordinateSystem, Key, Record, Value};
 
-/// Attributes of every type; the names need quotes in part.
+/// Attributes of every type. Some names need quotes.
 pub const COLUMNS: [(&str, ColumnType); 11] = [
     ("flag", ColumnType::Bool),
     ("count", ColumnType::Int64),
@@ -45,7 +45,7 @@ pub fn points() -> GeometryColumn {
     GeometryColumn::Point { x: "x".into(), y: "y".into() }
 }
 
-/// A column of a condition: the key, or an attribute by its place.
+/// A column of a condition: the key, or an attribute by its ordinal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Place {
     Key(KeyType),
@@ -73,7 +73,7 @@ pub enum Sign {
 
 const SIGNS: [Sign; 6] = [Sign::Equal, Sign::Differs, Sign::Less, Sign::AtMost, Sign::Greater, Sign::AtLeast];
 
-/// A condition as the plain evaluation takes it.
+/// A condition, in the form of the plain evaluation.
 #[derive(Clone, Debug)]
 pub enum Plan {
     And(Vec<Plan>),
@@ -84,12 +84,12 @@ pub enum Plan {
     In(Place, Vec<Literal>),
     IsNull(Place),
     Flag(Place),
-    /// In one column, or in any of texts.
+    /// In one column, or in any text column.
     Match(Option<Place>, Vec<&'static str>),
 }
 
 impl Plan {
-    /// The condition, by its constructors.
+    /// Builds the condition by its constructors.
     pub fn condition(&self) -> Condition {
         let joined = |parts: &[Plan], join: fn(Condition, Condition) -> Condition| {
             parts.iter().map(Plan::condition).reduce(join).unwrap()
@@ -118,12 +118,12 @@ impl Plan {
         }
     }
 
-    /// Whether a record meets it; `None` where that is unknown.
+    /// Whether a record meets it; `None` if that is unknown.
     pub fn truth(&self, record: &Record) -> Option<bool> {
         self.truths(&[Facts::of(record)])[0]
     }
 
-    /// Whether each of the records meets it; `None` where that is unknown.
+    /// Whether each of the records meets it; `None` if that is unknown.
     pub fn truths(&self, records: &[Facts<'_>]) -> Vec<Option<bool>> {
         let compared = |place: Place, literal: &Literal, holds: &dyn Fn(Option<Ordering>) -> bool| {
             let literal = literal_datum(place, literal);
@@ -155,7 +155,7 @@ impl Plan {
                 let equals = |item: &Literal| compared(*place, item, &|order| order == Some(Ordering::Equal));
                 let equal: Vec<_> = items.iter().map(equals).collect();
                 let found: Vec<Option<bool>> = joined(&equal, &|truths| either(truths));
-                // Also of no items, a null is unknown.
+                // For an empty list too, null is unknown.
                 records.iter().zip(found).map(|(record, found)| record.datum(*place).and(found)).collect()
             }
             Self::IsNull(place) => records.iter().map(|record| Some(record.datum(*place).is_none())).collect(),
@@ -170,8 +170,8 @@ impl Plan {
         }
     }
 
-    /// Whether the condition demands something of a column of each record that meets it, as an index on the column could
-    /// find: a comparison that `and` joins to the rest.
+    /// Whether the condition restricts a column such that an index on it can find the matches: by a
+    /// comparison that `and` joins to the rest.
     pub fn demands_of(&self, column: Place) -> bool {
         match self {
             Self::And(parts) => parts.iter().any(|part| part.demands_of(column)),
@@ -183,7 +183,7 @@ impl Plan {
         }
     }
 
-    /// Words that the condition demands of a column of texts, as an index on them could find.
+    /// Words that the condition demands of a text column, as an index on them could find.
     pub fn words_of(&self, column: Place) -> Vec<&'static str> {
         match self {
             Self::And(parts) => parts.iter().flat_map(|part| part.words_of(column)).collect(),
@@ -193,7 +193,7 @@ impl Plan {
     }
 }
 
-/// A record with its values as they are compared, each made when it is needed first.
+/// A record with its values in comparable form. Each is made when it is first needed.
 pub struct Facts<'r> {
     record: &'r Record,
     key: OnceCell<Option<Option<Datum>>>,
@@ -215,7 +215,7 @@ impl<'r> Facts<'r> {
     }
 }
 
-/// True if all are, else false if one is.
+/// True if all are true, else false if one is false.
 fn both(truths: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let mut all = Some(true);
     for truth in truths {
@@ -265,7 +265,7 @@ struct Decimal {
     digits: String,
 }
 
-/// Digits of the largest float, and one more.
+/// Digits of the largest float before the point, and one more.
 const WHOLE: usize = 310;
 /// Digits of the least float behind the point.
 const FRACTION: usize = 1074;
@@ -280,7 +280,7 @@ impl Decimal {
         Self::new(integer < 0, &integer.unsigned_abs().to_string(), "")
     }
 
-    /// NaN is none.
+    /// `None` for NaN.
     fn float(float: f64) -> Option<Self> {
         if float.is_infinite() {
             return Some(Self::new(float < 0.0, &"9".repeat(WHOLE), ""));
@@ -354,7 +354,7 @@ fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
     };
     match literal {
         Literal::Bool(value) => Some(Datum::Bool(*value)),
-        // Rounded, if it is within the range.
+        // Rounded, if it is within range.
         Literal::Int(value) if column_type == ColumnType::Float32 && (*value as f32).is_finite() => {
             Decimal::float((*value as f32).into()).map(Datum::Number)
         }
@@ -388,7 +388,7 @@ const FLOATS: [f64; 18] = [
     f64::NEG_INFINITY,
     f64::NAN,
 ];
-/// The words that texts are made of, but for a rare one.
+/// The words that texts consist of, apart from a rare one.
 const WORDS: [&str; 6] = ["north", "Süd", "STATION", "7", "straße", "Ночь"];
 const RARE_WORD: &str = "Zaunkönig";
 const TIMES: [i64; 7] = [i64::MIN, -1, 0, 1, 86_400_000_000, 1_700_000_000_123_456, i64::MAX];
@@ -399,7 +399,7 @@ fn text() -> impl Strategy<Value = String> {
     vec(word, 0..4).prop_map(|words| words.join(" - "))
 }
 
-/// Words to look for.
+/// Words to search for.
 pub fn any_words() -> impl Strategy<Value = Vec<&'static str>> + Clone {
     vec(prop_oneof![6 => select(WORDS.to_vec()), 1 => Just(RARE_WORD)], 1..3)
 }

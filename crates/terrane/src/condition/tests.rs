@@ -1,4 +1,4 @@
-//! What conditions say of records, how they are read and written, and what they imply.
+//! Evaluation, parsing and printing of conditions, and the facts that they imply.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn history(key_type: KeyType) -> SchemaHistory {
     SchemaHistory::new(schema(key_type, points())).unwrap()
 }
 
-/// A record as it is stored, with its encoded key.
+/// A record in stored form, with its encoded key.
 fn stored(record: &Record, history: &SchemaHistory) -> (Vec<u8>, Vec<u8>) {
     let mut bytes = Vec::new();
     record.encode(history, &mut bytes).unwrap();
@@ -36,7 +36,7 @@ fn cases() -> impl Strategy<Value = (KeyType, Plan, Vec<Record>)> {
     any_key_type().prop_flat_map(|key_type| (Just(key_type), any_plan(key_type), vec(any_record(key_type), 1..20)))
 }
 
-/// Comparisons of one column, most of them of numbers, and records.
+/// Comparisons of one column, mostly numeric, and records.
 fn comparisons() -> impl Strategy<Value = (KeyType, Place, Vec<Plan>, Vec<Record>)> {
     let place = |key_type| prop_oneof![3 => any_place(key_type), 2 => Just(Place::Key(key_type)), 4 => (COUNT..=RATIO).prop_map(Place::Attribute)];
     any_key_type().prop_flat_map(move |key_type| (Just(key_type), place(key_type))).prop_flat_map(
@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn conditions_say_what_a_plain_evaluation_says((key_type, plan, records) in cases()) {
+    fn conditions_agree_with_a_plain_evaluation((key_type, plan, records) in cases()) {
         let (history, condition) = (history(key_type), plan.condition());
         for record in records {
             prop_assert_eq!(truth(&condition, &record, &history), plan.truth(&record), "{}, {:?}", condition, record);
@@ -58,15 +58,15 @@ proptest! {
     }
 
     #[test]
-    fn conditions_are_read_as_they_are_written((_, plan, _) in cases()) {
+    fn conditions_parse_as_they_are_printed((_, plan, _) in cases()) {
         let condition = plan.condition();
         let text = condition.to_string();
         prop_assert_eq!(Condition::parse(&text), Ok(condition), "{}", text);
     }
 
-    /// Of literals as well that are not among the few.
+    /// For literals outside the small sets too.
     #[test]
-    fn any_literal_is_read_as_it_is_written(
+    fn any_literal_parses_as_it_is_printed(
         (place, literal) in (0..COLUMNS.len()).prop_map(Place::Attribute).prop_flat_map(|place| (Just(place), any_literal(place))),
         name in "\\PC{1,8}",
         text in ".{0,12}",
@@ -78,13 +78,13 @@ proptest! {
     }
 
     #[test]
-    fn what_is_implied_holds_of_every_record_that_matches((key_type, plan, records) in cases()) {
+    fn implied_facts_hold_for_every_matching_record((key_type, plan, records) in cases()) {
         check_implied(key_type, plan, &records)?;
     }
 
-    /// Of conjunctions, which imply the most.
+    /// Conjunctions imply the most.
     #[test]
-    fn what_conjunctions_imply_holds_of_every_record_that_matches(
+    fn facts_implied_by_conjunctions_hold_for_every_matching_record(
         (key_type, parts, records) in any_key_type().prop_flat_map(|key_type| {
             (Just(key_type), vec(any_plan(key_type), 2..4), vec(any_record(key_type), 1..20))
         })
@@ -92,9 +92,9 @@ proptest! {
         check_implied(key_type, Plan::And(parts), &records)?;
     }
 
-    /// Of comparisons alone, the sets of values are the whole condition.
+    /// For comparisons alone, the sets of values are the whole condition.
     #[test]
-    fn comparisons_imply_no_less_than_they_say((key_type, place, parts, records) in comparisons()) {
+    fn comparisons_are_implied_exactly((key_type, place, parts, records) in comparisons()) {
         let history = history(key_type);
         let plan = match parts.len() {
             1 => parts[0].clone(),
@@ -118,13 +118,13 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_hostile_to_be_read(text in any::<String>()) {
+    fn parsing_any_text_does_not_panic(text in any::<String>()) {
         check_hostile(&text)?;
     }
 
-    /// Pieces of the language in any order.
+    /// Tokens of the language in any order.
     #[test]
-    fn no_sentence_is_too_hostile_to_be_read(pieces in vec(proptest::sample::select(PIECES.to_vec()), 0..24), glue in " ?") {
+    fn parsing_any_tokens_does_not_panic(pieces in vec(proptest::sample::select(PIECES.to_vec()), 0..24), glue in " ?") {
         check_hostile(&pieces.join(&glue))?;
     }
 }
@@ -325,7 +325,7 @@ fn integers_and_floats_are_compared_exactly() {
 }
 
 #[test]
-fn every_comparison_with_nan_is_false_but_differs() {
+fn only_unequal_is_true_of_nan() {
     let nan = with("ratio", Value::Float64(f64::NAN));
     for text in [
         "ratio = 1",
@@ -390,7 +390,7 @@ fn times_are_read_as_everywhere() {
 }
 
 #[test]
-fn syntax_errors_tell_the_place_and_what_was_expected() {
+fn syntax_errors_name_the_position_and_the_expected_token() {
     let cases: [(&str, usize, &str, &str); 27] = [
         ("", 1, "the name of a column, \"not\" or \"(\"", "→"),
         ("a > 3 and", 10, "the name of a column, \"not\" or \"(\", found the end", "a > 3 and→"),
@@ -411,10 +411,10 @@ fn syntax_errors_tell_the_place_and_what_was_expected() {
         ("a not 3", 7, "\"between\", \"in\" or \"match\"", "a not →3"),
         ("a match b", 9, "words in single quotes", "a match →b"),
         ("* = 3", 3, "\"match\"", "* →= 3"),
-        ("match = 3", 1, "put in double quotes", "→match = 3"),
+        ("match = 3", 1, "in double quotes", "→match = 3"),
         ("ä = 'x", 5, "no closing '", "ä = →'x"),
         ("\"ä = 3", 1, "no closing \"", "→\"ä = 3"),
-        ("a = 12ab", 5, "12ab is no number", "a = →12ab"),
+        ("a = 12ab", 5, "12ab is not a number", "a = →12ab"),
         ("a = - x", 7, "a number behind the sign", "a = - →x"),
         ("a = 1e999", 5, "beyond the range", "a = →1e999"),
         ("a.b = 3", 2, "", "a→.b = 3"),
@@ -454,7 +454,7 @@ fn keywords_are_of_any_case_and_names_are_not() {
 }
 
 #[test]
-fn conditions_that_do_not_fit_the_schema_are_refused_with_advice() {
+fn mismatches_with_the_schema_are_refused_with_advice() {
     let cases = [
         ("cuont = 3", "there is no column \"cuont\"; the columns are id, x, y, flag, count"),
         ("x > 3", "column \"x\" holds the geometry"),
@@ -471,9 +471,9 @@ fn conditions_that_do_not_fit_the_schema_are_refused_with_advice() {
         ("id = 'x'", "column \"id\" is int64, and 'x' is a text"),
         ("count", "column \"count\" is int64 and no condition by itself"),
         ("id or flag", "column \"id\" is int64 and no condition by itself"),
-        ("count match 'x'", "column \"count\" is int64, and words are looked for in columns of utf8"),
-        ("name match '...'", "\"...\" has no words to look for"),
-        ("* match ''", "has no words to look for"),
+        ("count match 'x'", "column \"count\" is int64, and words are searched in utf8 columns only"),
+        ("name match '...'", "\"...\" has no words to search for"),
+        ("* match ''", "has no words to search for"),
     ];
     for (text, message) in cases {
         let error = bound(text).unwrap_err();
@@ -483,7 +483,7 @@ fn conditions_that_do_not_fit_the_schema_are_refused_with_advice() {
     }
     let no_texts = Schema { columns: Vec::new(), ..schema(KeyType::Int64, points()) };
     let error = Condition::matches_anywhere("x").bind(&no_texts).unwrap_err();
-    assert!(error.to_string().contains("no column of texts to look for words in; the columns are id, x, y"), "{error}");
+    assert!(error.to_string().contains("no text column to search for words; the columns are id, x, y"), "{error}");
     let shapes = Schema { geometry: GeometryColumn::Geometry { name: "shape".into() }, ..no_texts };
     assert!(Condition::parse("shape is null").unwrap().bind(&shapes).is_err());
 }
@@ -518,9 +518,9 @@ fn conditions_are_bounded_in_depth_length_and_items() {
     assert_eq!(error, ConditionError::TooManyItems { items: IN_ITEMS_MAX + 1 });
 }
 
-/// Neither making nor dropping, writing or binding them takes more stack than there is.
+/// Building, dropping, printing and binding them does not overflow the stack.
 #[test]
-fn conditions_that_are_made_too_deep_are_refused_when_they_are_bound() {
+fn conditions_built_too_deep_are_refused_when_bound() {
     let leaf = || Condition::on("flag").is_true();
     let nots = (0..1_000_000).fold(leaf(), |condition, _| !condition);
     let alternating = (0..100_000).fold(leaf(), |condition, _| condition.and(leaf()).or(leaf()));

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The words of a text as Unicode finds them (UAX 29, those with a letter or a number), in lower case. Letters
-/// are taken as they are composed: no normal form is made.
+/// The words of a text by Unicode's rules (UAX 29) with a letter or a number, in lower case.
+/// Characters are not normalised.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     text.unicode_words().map(|word| {
         let is_lower = word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
@@ -13,10 +13,10 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// Words that a record has to have.
+/// Words that a record must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequiredWords {
-    /// Ascending, without repetitions.
+    /// Ascending and distinct.
     words: Vec<String>,
 }
 
@@ -29,18 +29,18 @@ impl RequiredWords {
         Self { words }
     }
 
-    /// The words, ascending, without repetitions.
+    /// The words, ascending and distinct.
     pub fn as_slice(&self) -> &[String] {
         &self.words
     }
 
-    /// Starts to look for them.
+    /// Starts a search for them.
     pub fn search(&self) -> WordSearch<'_> {
         WordSearch { words: &self.words, found: vec![false; self.words.len()], missing: self.words.len() }
     }
 }
 
-/// Which of the words have been found in the texts so far.
+/// The words that have been found in the texts so far.
 pub(crate) struct WordSearch<'w> {
     words: &'w [String],
     found: Vec<bool>,
@@ -48,7 +48,7 @@ pub(crate) struct WordSearch<'w> {
 }
 
 impl WordSearch<'_> {
-    /// Looks for the missing words in a text; true when none is missing any more.
+    /// Searches a text for the missing words; true when all have been found.
     pub fn look_into(&mut self, text: &str) -> bool {
         let mut words = words(text);
         while self.missing > 0

@@ -1,4 +1,4 @@
-//! Batches of which all changes happen, or none.
+//! Atomic batches: all changes happen, or none.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,12 @@ use crate::{Error, Result};
 /// The stored form of a record, and the box under which the spatial index holds it.
 type StoredPut = (Vec<u8>, Option<Rect>);
 
-/// What becomes of a key.
+/// The planned change of a key.
 #[derive(Debug)]
 struct Planned {
-    /// What is put; `None` for a deletion.
+    /// The record to store; `None` for a delete.
     put: Option<StoredPut>,
-    /// Whether the batch is refused if the key is there before it.
+    /// Whether the batch is refused if the key exists before it.
     is_new: bool,
 }
 
@@ -34,23 +34,23 @@ struct Planned {
 pub struct AtomicBatch<'d> {
     dataset: &'d Dataset,
     changes: BTreeMap<EncodedKey, Planned>,
-    /// Columns that had been widened when the batch was begun.
+    /// Number of columns that had been widened when the batch was begun.
     widenings: usize,
 }
 
 impl Dataset {
-    /// Starts a batch of which all changes happen, or none.
+    /// Starts an atomic batch: all its changes happen, or none.
     pub fn atomic_batch(&self) -> AtomicBatch<'_> {
         AtomicBatch { dataset: self, changes: BTreeMap::new(), widenings: self.handle.history.load().widenings() }
     }
 }
 
 impl AtomicBatch<'_> {
-    /// Adds a record whose key is new.
+    /// Adds a record with a new key.
     ///
     /// # Errors
-    /// A record that does not fit the schema, or [`Error::DuplicateKey`] if the batch puts one under its key already; the
-    /// batch stays as it was. Whether one is stored under the key is found by [`Self::commit`].
+    /// A record that does not fit the schema, or [`Error::DuplicateKey`] if the batch already puts
+    /// its key. The batch is unchanged then. [`Self::commit`] finds keys that are already stored.
     pub fn insert(&mut self, record: &Record) -> Result<()> {
         let (key, put) = self.encoded(record)?;
         self.plan_insert(key, put)
@@ -59,7 +59,7 @@ impl AtomicBatch<'_> {
     /// Adds a record or replaces the one with its key.
     ///
     /// # Errors
-    /// A record that does not fit the schema; the batch stays as it was.
+    /// A record that does not fit the schema; the batch is unchanged then.
     pub fn upsert(&mut self, record: &Record) -> Result<()> {
         let (key, put) = self.encoded(record)?;
         self.plan(key, Some(put), false);
@@ -75,12 +75,15 @@ impl AtomicBatch<'_> {
         Ok(())
     }
 
-    /// Adds the rows of a batch, and tells their keys, and which rows the batch does not take: those that do not fit the
-    /// schema, and, unless they replace, those whose key it puts already. Without a key column, keys are numbered on from
-    /// the largest. Rows that are not taken do not keep the others from being committed; that is for the caller to decide.
+    /// Adds the rows of a record batch. Returns their keys, and the refused rows.
+    ///
+    /// A row is refused if it does not fit the schema. Unless rows replace records, it is also
+    /// refused if the batch already puts its key. The caller decides whether to commit without the
+    /// refused rows. Without a key column, keys are numbered from the largest key on.
     ///
     /// # Errors
-    /// Columns that do not fit the schema; damage; storage. Then the batch stays as it was, or has some of the rows.
+    /// Columns that do not fit the schema; damage; storage. Some of the rows may be in the batch
+    /// then.
     pub fn push(&mut self, batch: &RecordBatch, on_conflict: OnConflict) -> Result<BatchOutcome> {
         let schema = self.dataset.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
@@ -100,7 +103,7 @@ impl AtomicBatch<'_> {
         let rect = rows.encode_row(row, &mut key, &mut value)?.rect();
         if !rows.has_keys() {
             self.dataset.generate_key(&mut key)?;
-            // Rows with keys may have taken the number.
+            // Rows with keys may already use the number.
             while self.changes.contains_key(key.as_slice()) {
                 key.clear();
                 self.dataset.generate_key(&mut key)?;
@@ -124,7 +127,7 @@ impl AtomicBatch<'_> {
     }
 
     fn plan(&mut self, key: EncodedKey, put: Option<StoredPut>, is_new: bool) {
-        // What had to be new for an earlier change has to be for all.
+        // If an earlier change required a new key, so do all later ones.
         let is_new = is_new || self.changes.get(&key).is_some_and(|planned| planned.is_new);
         self.changes.insert(key, Planned { put, is_new });
     }
@@ -134,7 +137,7 @@ impl AtomicBatch<'_> {
             Some(Planned { put: Some(_), .. }) => {
                 return Err(Error::DuplicateKey { key: Key::decode(self.dataset.schema().key.key_type, &key)? });
             }
-            // What was there is deleted by the batch.
+            // The batch deletes the stored record first.
             Some(Planned { put: None, .. }) => false,
             None => true,
         };
@@ -155,9 +158,11 @@ impl AtomicBatch<'_> {
     /// Makes all changes in one transaction, which is durable and visible on return.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`] where a key that is inserted is there; no space, or a failed sync: then none of the changes
-    /// is acknowledged. A column that was widened since the batch was begun. [`Error::Memory`] if the changes, with their places in the trees, would fill
-    /// all memory components together, which are three eighths of the memory limit.
+    /// - [`Error::DuplicateKey`] if an inserted key exists.
+    /// - [`Error::Memory`] if the changes would fill all memory components together, three eighths
+    ///   of the memory limit.
+    /// - A column was widened since the batch was begun.
+    /// - No space, or a failed sync: none of the changes is acknowledged.
     pub fn commit(self) -> Result<()> {
         let dataset = self.dataset;
         dataset.engine.check_writable()?;
@@ -165,11 +170,12 @@ impl AtomicBatch<'_> {
         dataset.check_not_widened_since(self.widenings)?;
         // All locks in ascending order, before anything is read.
         let _locks = dataset.engine.locks.lock_all(self.changes.keys().map(|key| dataset.lock_hash(key)).collect());
-        // Encoded keys sort as the keys do, so this is the largest one.
+        // Encoded keys sort like the keys, so this is the largest key.
         if let Some((key, _)) = self.changes.iter().rfind(|(_, planned)| planned.put.is_some()) {
             dataset.handle.row_numbers.note(&Key::decode(dataset.schema().key.key_type, key)?);
         }
-        // Before its log entry takes memory, but with its locks: who is admitted waits for nobody.
+        // Before its log entry takes memory, and with its locks held: an admitted writer waits for
+        // nobody.
         let admitted = dataset.engine.admit_write(self.memory_needed())?;
         let mut partitions = self.changes.keys().map(|key| dataset.handle.partition_of(key) as u32);
         let partition = match partitions.next() {
@@ -202,8 +208,9 @@ impl AtomicBatch<'_> {
         dataset.engine.acknowledge(committed)
     }
 
-    /// Bytes that the batch brings into memory components at most, but for what its entries in indexes of attributes
-    /// hold of them: as if all records were there already, as large and elsewhere.
+    /// Upper bound of the memory in bytes that the batch takes in memory components. It assumes
+    /// that all records exist already, with the same size and at other places. Attributes in index
+    /// entries are not counted.
     pub(crate) fn memory_needed(&self) -> usize {
         let indexes = self.dataset.handle.indexes.load();
         let operations = 1 + 2 * indexes.secondaries().count();
@@ -214,10 +221,10 @@ impl AtomicBatch<'_> {
         self.changes.iter().map(|change| bytes(change) + operations * OPERATION_BYTES).sum()
     }
 
-    /// Why the batch is not taken, of which so many changes take `used` bytes. It goes into the log and into memory as one
-    /// piece.
+    /// The error of a batch that is too large, when `changes` of its changes take `used` bytes. A
+    /// batch goes into the log and into memory as one piece.
     fn too_large(&self, used: usize, changes: usize, available: usize) -> Error {
-        // As if the rest took as much each.
+        // Extrapolated to the remaining changes.
         let needed = used as u128 * self.len() as u128 / changes.max(1) as u128;
         let changes = counted(self.len() as u64, "change", "changes");
         Error::Memory {
@@ -229,11 +236,12 @@ impl AtomicBatch<'_> {
 }
 
 impl Dataset {
-    /// Refuses a key, whose lock is held, under which a record is stored.
+    /// Refuses a key under which a record is stored. The key's lock must be held.
     fn check_new(&self, key: &[u8]) -> Result<()> {
         let version = self.handle.partitions.version(self.handle.partition_of(key));
         let stored = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
-        // No answer rests on a change whose sync has failed while this one waited for the key.
+        // If the sync of a change failed while this writer waited for the key, the change must not
+        // show in an answer.
         self.engine.check_writable()?;
         match stored {
             None => Ok(()),

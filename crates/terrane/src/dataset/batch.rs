@@ -1,4 +1,4 @@
-//! Record batches whose rows are transactions of their own, with one sync for many.
+//! Record batches. Each row is a transaction; many share one sync.
 
 use arrow_array::RecordBatch;
 use terrane_lsm::search;
@@ -12,56 +12,58 @@ use crate::key::{Key, check_length};
 use crate::secondary::PRIMARY;
 use crate::{Error, Result};
 
-/// What to do with a record whose key is there already.
+/// What to do with a record whose key exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
     /// Refuse it.
     #[default]
     Refuse,
-    /// Replace what is there.
+    /// Replace the stored record.
     Replace,
 }
 
-/// A row that was not taken.
+/// A refused row.
 #[derive(Clone, Debug)]
 pub struct RefusedRow {
     /// Its index in the batch, from 0.
     pub row: usize,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What became of the rows of a batch.
+/// Result of writing a batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchOutcome {
-    /// Keys of the records that are durable now, in the order of their rows.
+    /// Keys of the durable records, in the order of their rows.
     pub keys: Vec<Key>,
-    /// The others.
+    /// The refused rows.
     pub refused: Vec<RefusedRow>,
 }
 
 impl Dataset {
-    /// Writes the rows of a batch, each a transaction. All that is not refused is durable and
-    /// visible on return. Without a key column, keys are numbered on from the largest.
+    /// Writes the rows of a batch, each in its own transaction.
     ///
-    /// Locks are tried row by row; where one is taken, what was written so far is committed and
-    /// synced before waiting for it (Kim 2016, section 3.4.2). So it is each time that the log holds a quarter of the working
-    /// memory of it.
+    /// All rows that are not refused are durable and visible on return. Without a key column, keys
+    /// are numbered from the largest key on.
+    ///
+    /// Locks are tried row by row. Before waiting for a lock, the earlier rows are committed and
+    /// synced (Kim 2016, section 3.4.2). The same happens whenever their entries in the log take a
+    /// quarter of the working memory.
     ///
     /// # Errors
-    /// Columns that do not fit the schema (nothing is written then); no space or a failed sync
-    /// (rows before may be durable).
+    /// Columns that do not fit the schema, and then nothing is written. No space or a failed sync,
+    /// and then earlier rows may be durable.
     pub fn write_batch(&self, batch: &RecordBatch, on_conflict: OnConflict) -> Result<BatchOutcome> {
         let mut outcome = BatchOutcome::default();
         self.write_batch_into(batch, on_conflict, &mut outcome)?;
         Ok(outcome)
     }
 
-    /// As [`Self::write_batch`]; after an error `outcome` tells of the rows before it, for who wants to
-    /// acknowledge those that are durable.
+    /// Like [`Self::write_batch`]. After an error, `outcome` describes the rows before it, so that
+    /// the caller can acknowledge the durable ones.
     ///
     /// # Errors
-    /// As [`Self::write_batch`].
+    /// Those of [`Self::write_batch`].
     pub fn write_batch_into(
         &self,
         batch: &RecordBatch,
@@ -71,7 +73,7 @@ impl Dataset {
         self.write_batch_from(batch, on_conflict, &|_| Origin::default(), outcome)
     }
 
-    /// As [`Self::write_batch_into`], of rows whose origins are given by their indexes in the batch.
+    /// Like [`Self::write_batch_into`], with the origin of each row by its index in the batch.
     pub(crate) fn write_batch_from(
         &self,
         batch: &RecordBatch,
@@ -80,14 +82,14 @@ impl Dataset {
         outcome: &mut BatchOutcome,
     ) -> Result<()> {
         self.engine.check_writable()?;
-        // Before the schema is looked at: no column is widened until the rows are stored.
+        // Before the schema is read: no column is widened until the rows are stored.
         let _gate = self.handle.enter()?;
         let schema = self.schema();
         let mut rows = BatchRecords::new(batch, &schema)?;
         *outcome = BatchOutcome::default();
         let mut pipeline = Pipeline::new(&self.engine);
         let written = self.write_rows(&mut rows, on_conflict, origin, &mut pipeline, outcome);
-        // Also where a row failed: the rows before it are synced before their locks are given back.
+        // After an error too: earlier rows are synced before their locks are released.
         let acknowledged = pipeline.acknowledge();
         outcome.keys.truncate(pipeline.durable());
         written.and(acknowledged)
@@ -123,7 +125,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Inserts a record under the next number that no record has, which is encoded in `key`.
+    /// Inserts a record under the next free number, which is encoded into `key`.
     fn write_numbered(
         &self,
         key: &mut Vec<u8>,
@@ -136,7 +138,7 @@ impl Dataset {
             key.clear();
             self.generate_key(key)?;
             match self.write_row(key, Change::Insert(value), rect, origin, pipeline) {
-                // Another has used the number as a key meanwhile.
+                // Another writer has used the number as a key meanwhile.
                 Err(Error::DuplicateKey { .. }) => {}
                 written => return written,
             }

@@ -1,43 +1,47 @@
-//! Columns that are added, renamed and dropped: one manifest step each, without a look at the records.
+//! Adding, renaming and dropping columns. Each is one manifest step and reads no record.
 //!
-//! A crash leaves the columns as they were or as they will be. What was written under older columns, also by a writer that
-//! has begun, is read by the numbers that attributes keep (S2).
+//! A crash leaves the columns as they were or as they will be. Attributes keep their numbers, by
+//! which records of older schemas are read, including those of writers that have already begun
+//! (S2).
 
 use super::Dataset;
 use crate::schema::Column;
 use crate::{Error, Result};
 
 impl Dataset {
-    /// Adds a nullable attribute; the records there are have null in it, also where the name is that of an attribute
-    /// that was dropped.
+    /// Adds a nullable attribute. It is null in the stored records, even if a dropped attribute had
+    /// its name.
     ///
     /// # Errors
-    /// A name that is taken; storage.
+    /// The name is taken; storage.
     pub fn add_column(&self, column: Column) -> Result<()> {
         self.engine.change_schema(&self.handle, |history| Ok(history.with_column(column)?))
     }
 
-    /// Gives a column another name: the key, one of the geometry, or an attribute. Indexes on it go on, under the new name of
-    /// the column. Snapshots that there are keep the old one.
+    /// Renames a column: the key, a geometry column, or an attribute. Its indexes remain, under the
+    /// new name. Existing snapshots keep the old name.
     ///
     /// # Errors
-    /// A column that is not there; a name that is empty, too long, or taken; storage.
+    /// The column does not exist; the name is empty, too long, or taken; storage.
     pub fn rename_column(&self, from: &str, to: &str) -> Result<()> {
         self.engine.change_columns(&self.handle, |history, indexes| {
-            // Nothing of the data is refused.
+            // No data was refused, so this is an error of usage.
             let renamed = history.rename(from, to).map_err(|error| Error::usage(error.to_string()))?;
             Ok((renamed, indexes.renamed(from, to)))
         })
     }
 
-    /// Drops an attribute: its values are in no answer any more, but of snapshots that there are, and never come back. The
-    /// attributes behind it move up, in the schema and in [`Record::values`](crate::Record::values): who has records of
-    /// the old schema in hand reads the schema again. Records that are stored keep the bytes until they are replaced or
-    /// deleted and then merged.
+    /// Drops an attribute. Its values leave all answers, except those of existing snapshots, and
+    /// never return.
+    ///
+    /// The attributes behind it move up, in the schema and in
+    /// [`Record::values`](crate::Record::values). Callers with records of the old schema must read
+    /// the schema again. Stored records keep the bytes until they are replaced or deleted, and then
+    /// merged.
     ///
     /// # Errors
-    /// A column that is not there; the key, and the geometry; an attribute that an index is on, which has to be dropped
-    /// first, and is named; storage.
+    /// The column does not exist, or is the key or the geometry; an index is on it, which the error
+    /// names and which has to be dropped first; storage.
     pub fn drop_column(&self, name: &str) -> Result<()> {
         self.engine.change_columns(&self.handle, |history, indexes| {
             let history = history.without_column(name)?;

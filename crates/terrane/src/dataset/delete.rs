@@ -18,24 +18,26 @@ use crate::secondary::PRIMARY;
 use crate::{Error, Result};
 
 impl Dataset {
-    /// Removes the records that meet a condition and all filters, and tells how many they were. Each is a
-    /// transaction of its own, and all are durable on return.
+    /// Removes the records that meet a condition and all filters. Returns their number. Each delete
+    /// is a transaction, and all are durable on return.
     ///
-    /// The keys come from a snapshot, some thousands at a time. Each record is read again and judged again
-    /// under the lock of its key, so one that was changed meanwhile and no longer matches stays; what is
-    /// inserted after the snapshot stays as well. Only where the disk is full, on which a snapshot keeps what deletes
-    /// would give up, the rest is found by a later one.
+    /// The keys come from a snapshot, some thousands at a time. Each record is read and judged
+    /// again under its key's lock. So a record that was changed meanwhile and no longer matches
+    /// stays, and so do records inserted after the snapshot. If the disk is full, the remaining
+    /// records come from later snapshots, because a snapshot keeps the space that deletes would
+    /// free.
     ///
     /// # Errors
-    /// A condition that does not fit the schema, or filters that make no sense: nothing is deleted. Damage, no
-    /// space, a failed sync, a column that is renamed or dropped meanwhile: some of the records may have been deleted
-    /// before ([`Error::PartlyDeleted`] says how many), and calling again goes on.
+    /// - A condition that does not fit the schema, or invalid filters: nothing is deleted.
+    /// - Damage, no space, a failed sync, or a column that is renamed or dropped meanwhile: some
+    ///   records may have been deleted. [`Error::PartlyDeleted`] says how many. Calling again
+    ///   continues.
     pub fn delete_where(&self, condition: &Condition, filters: &[Filter]) -> Result<u64> {
         self.engine.check_writable()?;
         let query = filters.iter().cloned().fold(Query::new().condition(condition.clone()), Query::filter);
         let mut deletion = Deletion::new(self, &self.snapshot().history, &query)?;
         let mut outcome = deletion.run();
-        // On a full disk, the snapshot keeps what deletes give up.
+        // On a full disk, the snapshot keeps the space that deletes would free.
         while matches!(outcome, Err(Error::Full { .. })) {
             let before = deletion.deleted;
             outcome = deletion.run_in_steps();
@@ -47,13 +49,13 @@ impl Dataset {
     }
 }
 
-/// A deletion under way.
+/// A deletion in progress.
 struct Deletion<'d> {
     dataset: &'d Dataset,
     query: &'d Query,
-    /// The schemas when it was begun.
+    /// The schema history when it was begun.
     history: Arc<SchemaHistory>,
-    /// The conditions, prepared for this version of the schema.
+    /// The conditions, bound to this version of the schema.
     filters: Filters,
     version: u32,
     deleted: u64,
@@ -66,7 +68,7 @@ impl<'d> Deletion<'d> {
         Ok(Self { dataset, query, filters, version: schema.version, history: history.clone(), deleted: 0 })
     }
 
-    /// The rows of what matches now, as keys.
+    /// The keys of the records that match now, as rows.
     fn rows(&self) -> Result<Rows> {
         self.dataset.snapshot().query(&self.query.clone().columns([&self.history.newest().key.name]))
     }
@@ -76,30 +78,32 @@ impl<'d> Deletion<'d> {
         while let Some(batch) = rows.next_batch()? {
             self.delete(&batch)?;
         }
-        // No answer rests on a change whose sync has failed while its key was waited for.
+        // If the sync of a change failed while this writer waited for its key, the change must not
+        // show in an answer.
         self.dataset.engine.check_writable()
     }
 
-    /// As [`Self::run`] with a snapshot for each batch, which is let go before anything is deleted.
+    /// Like [`Self::run`], with a new snapshot for each batch. The snapshot is dropped before the
+    /// deletes.
     fn run_in_steps(&mut self) -> Result<()> {
         while let Some(batch) = { self.rows()?.next_batch()? } {
             let before = self.deleted;
             self.delete(&batch)?;
             if self.deleted == before {
-                // Others have changed or deleted all of them.
+                // Other writers have changed or deleted all of them.
                 break;
             }
         }
         self.run()
     }
 
-    /// Deletes those of the records with these keys that still match.
+    /// Deletes the records with these keys that still match.
     fn delete(&mut self, batch: &RecordBatch) -> Result<()> {
-        // As for any write: an import is installed between two batches.
+        // As for any write. An import may be installed between two batches.
         let _gate = self.dataset.handle.enter()?;
         let mut pipeline = Pipeline::new(&self.dataset.engine);
         let outcome = self.delete_rows(batch, &mut pipeline);
-        // Also where a record failed: those before it are synced before their locks are given back.
+        // After an error too: earlier deletes are synced before their locks are released.
         let acknowledged = pipeline.acknowledge();
         self.deleted += pipeline.durable() as u64;
         outcome.and(acknowledged)
@@ -123,16 +127,16 @@ impl<'d> Deletion<'d> {
         Ok(())
     }
 
-    /// Whether the newest record of a key, whose lock is held, meets the conditions.
+    /// Whether the newest record of a key meets the conditions. The key's lock must be held.
     fn still_matches(&mut self, key: &[u8]) -> Result<bool> {
         let handle = &self.dataset.handle;
         let version = handle.partitions.version(handle.partition_of(key));
         let Some(stored) = search::get(&version, PRIMARY as usize, key, u64::MAX)? else { return Ok(false) };
-        // A schema is older than the records written under it, so it is read after them.
+        // A schema is installed before its first record. So it must be read after the records.
         let history = self.dataset.handle.history.load();
         let schema = history.newest();
         if schema.version != self.version {
-            // The names in the condition may be those of other columns by now.
+            // The names in the condition may now belong to other columns.
             if history.renamings() != self.history.renamings() {
                 return Err(Error::refused(
                     "a column was renamed or dropped meanwhile; delete the rest by the names that the columns have now",

@@ -1,4 +1,4 @@
-//! Records that are changed between the choice of their keys and their deletion.
+//! Records that change between the choice of their keys and their deletion.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ fn put(dataset: &Dataset, key: i64, x: f64, size: Value) {
     dataset.upsert(&Record::at(key, x, 0.0, values)).unwrap();
 }
 
-/// Deletes what meets the query in a snapshot of this moment, after something has happened.
+/// Runs `meanwhile` after a snapshot, then deletes the records that match the query in the
+/// snapshot.
 fn delete_after(dataset: &Dataset, query: Query, meanwhile: impl FnOnce()) -> u64 {
     let snapshot = dataset.snapshot();
     let keys = snapshot.query(&query.clone().columns(["id"])).unwrap().next_batch().unwrap().unwrap();
@@ -42,7 +43,7 @@ fn remaining(dataset: &Dataset) -> Vec<i64> {
 }
 
 #[test]
-fn what_no_longer_matches_stays() {
+fn records_that_no_longer_match_stay() {
     let (store, dataset) = dataset();
     (0..6).for_each(|key| put(&dataset, key, 1.0, Value::Int(5)));
     put(&dataset, 6, 1.0, Value::Int(4));
@@ -59,9 +60,9 @@ fn what_no_longer_matches_stays() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
-/// Records of a version that the snapshot does not know, and integers that have become floats.
+/// Records of a schema version unknown to the snapshot, and integers that have become floats.
 #[test]
-fn records_are_judged_by_the_schema_of_the_moment() {
+fn records_are_judged_by_the_current_schema() {
     let (store, dataset) = dataset();
     (0..4).for_each(|key| put(&dataset, key, 1.0, Value::Int(5)));
     let deleted = delete_after(&dataset, Query::new().condition(Condition::on("size").equals(5)), || {
@@ -74,9 +75,9 @@ fn records_are_judged_by_the_schema_of_the_moment() {
     assert!(store.check(false).unwrap().findings.is_empty());
 }
 
-/// Under the name that the condition has, there is another column by then, or none.
+/// The name in the condition now belongs to another column, or to none.
 #[test]
-fn a_deletion_stops_where_names_mean_something_else() {
+fn a_deletion_stops_if_a_column_is_renamed() {
     let changes: [fn(&Dataset); 2] = [
         |dataset| {
             dataset.rename_column("size", "old").unwrap();
@@ -104,9 +105,9 @@ fn a_deletion_stops_where_names_mean_something_else() {
     }
 }
 
-/// All locks are given back, so who comes next does not wait.
+/// All locks are released, so later writers do not wait.
 #[test]
-fn no_lock_is_kept() {
+fn all_locks_are_released() {
     let (_store, dataset) = dataset();
     put(&dataset, 1, 1.0, Value::Int(5));
     let hash = dataset.lock_hash(&dataset.encode_key(&Key::Int(1)).unwrap());

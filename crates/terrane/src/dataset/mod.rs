@@ -29,7 +29,7 @@ use crate::snapshot::Snapshot;
 #[derive(Clone, Debug)]
 pub struct Dataset {
     pub(crate) handle: Arc<DatasetHandle>,
-    /// Dropped last, as it may be what keeps others out of the store.
+    /// Dropped last, because it may hold the store's lock.
     pub(crate) engine: Arc<Engine>,
 }
 
@@ -39,7 +39,7 @@ impl Dataset {
         &self.handle.name
     }
 
-    /// Into how many partitions its records are divided.
+    /// Number of partitions.
     pub fn partitions(&self) -> usize {
         self.handle.partitions.count()
     }
@@ -49,7 +49,7 @@ impl Dataset {
         self.handle.schema()
     }
 
-    /// The record of a key, as it is now.
+    /// The current record of a key.
     ///
     /// # Errors
     /// A key of another type than the dataset's; damage; storage.
@@ -57,59 +57,61 @@ impl Dataset {
         self.snapshot().get(key)
     }
 
-    /// What the dataset holds at this moment, for any number of queries.
+    /// The current state of the dataset, for any number of queries.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(self.engine.clone(), &self.handle)
     }
 
-    /// Runs a query on the dataset as it is now, at the isolation that it asks for ([`Query::isolation`]); the rows come in
-    /// batches.
+    /// Runs a query on the current state, at the query's isolation level ([`Query::isolation`]).
+    /// The rows come in batches.
     ///
     /// # Errors
-    /// A query that makes no sense; damage; storage. At [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) also
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for the nearest, and [`Error::Failed`](crate::Error::Failed) if the
-    /// schema is changed, or the index dropped that the query goes through, before the last row is taken.
+    /// An invalid query; damage; storage. At
+    /// [`Isolation::ReadCommitted`](crate::Isolation::ReadCommitted) also:
+    /// - [`Error::Unsupported`](crate::Error::Unsupported) for a nearest-neighbour query;
+    /// - [`Error::Failed`](crate::Error::Failed) if the schema changes, or the query's index is
+    ///   dropped, before the last row is read.
     pub fn query(&self, query: &Query) -> Result<Rows> {
         Rows::new(self.snapshot(), query)
     }
 
-    /// Number of records that a query matches on the dataset as it is now, as [`Self::query`] finds them; without reading
-    /// records where the spatial index alone can tell.
+    /// Number of records in the current state that a query matches, as [`Self::query`] finds them.
+    /// Records are not read if the spatial index alone gives the answer.
     ///
     /// # Errors
-    /// As [`Self::query`].
+    /// Those of [`Self::query`].
     pub fn count(&self, query: &Query) -> Result<u64> {
         count(self.snapshot(), query)
     }
 
-    /// When its components are merged: by a policy of its own, or as the store was opened.
+    /// The merge policy of its components: its own, or that of the store's options.
     pub fn merge_policy(&self) -> MergePolicy {
         self.handle.merge_policy(&self.engine.options)
     }
 
-    /// Has its components merged by a policy of its own from now on, in later sessions too; with `None`, as the store is
-    /// opened.
+    /// Sets a merge policy for this session and later ones. `None` restores the policy of the
+    /// store's options.
     ///
     /// # Errors
-    /// A policy that cannot be; storage.
+    /// An invalid policy; storage.
     pub fn set_merge_policy(&self, policy: Option<MergePolicy>) -> Result<()> {
         self.engine.set_merge_policy(&self.handle, policy)
     }
 
-    /// Merges the components that every index has at this moment into one. What is written
-    /// meanwhile goes to components of its own.
+    /// Merges the current components of every index into one. Records written meanwhile go to other
+    /// components.
     ///
     /// # Errors
-    /// Storage; damage found on the way.
+    /// Storage; damage in a component.
     pub fn compact(&self) -> Result<()> {
         self.handle.check_present()?;
         self.engine.compact(&self.handle)
     }
 
-    /// Writes what is in memory components to disk components.
+    /// Writes the memory components to disk components.
     ///
     /// # Errors
-    /// As [`Store::flush`](crate::Store::flush).
+    /// Those of [`Store::flush`](crate::Store::flush).
     pub fn flush(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.handle.check_present()?;

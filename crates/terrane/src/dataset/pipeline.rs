@@ -1,30 +1,30 @@
-//! Transactions of one record each, with one sync for many.
+//! Transactions of one record each, many per sync.
 
 use crate::Result;
 use crate::engine::{Committed, Engine};
 use crate::locks::{Acquire, Frame};
 
-/// Commits on their way, with the locks of their keys, which are given back when this is dropped: what was
-/// committed has to be acknowledged before. The thread must hold no other key's lock.
+/// Commits in progress, with the locks of their keys. The locks are released when this is dropped,
+/// so the commits must be acknowledged before. The thread must hold no other key's lock.
 ///
-/// Locks are tried one by one; where one is taken, what was committed so far is synced and its locks are given
-/// back before waiting for it (Kim 2016, section 3.4.2).
+/// Locks are tried one by one. Before waiting for a lock, the earlier commits are synced and their
+/// locks released (Kim 2016, section 3.4.2).
 pub(super) struct Pipeline<'e> {
     engine: &'e Engine,
     frame: Frame<'e>,
     commits: Commits,
 }
 
-/// What has been committed.
+/// The commits so far.
 #[derive(Default)]
 struct Commits {
-    /// The last that is not acknowledged yet.
+    /// The last commit, unless it is acknowledged.
     last: Option<Committed>,
     count: usize,
-    /// How many of them are acknowledged.
+    /// Number of acknowledged commits.
     durable: usize,
-    /// Where the log ended when an acknowledgement had last waited for it, or with the first commit: until then it
-    /// holds what is appended in memory.
+    /// End of the log when an acknowledgement last waited for it, or at the first commit. The log
+    /// holds later bytes in memory.
     begun_at: Option<u64>,
 }
 
@@ -33,10 +33,10 @@ impl<'e> Pipeline<'e> {
         Self { engine, frame: Frame::new(&engine.locks), commits: Commits::default() }
     }
 
-    /// Takes the lock of a key's hash, unless it is held already.
+    /// Takes the lock of a key's hash, unless it is already held.
     ///
     /// # Errors
-    /// No space or a failed sync, and then the lock is not held.
+    /// No space or a failed sync; the lock is not held then.
     pub fn lock(&mut self, hash: u64) -> Result<()> {
         match self.frame.acquire(hash) {
             Acquire::MustWait => self.frame.commit_then_wait(hash, || self.commits.acknowledge(self.engine)),
@@ -57,7 +57,8 @@ impl<'e> Pipeline<'e> {
         self.commits.acknowledge(self.engine)
     }
 
-    /// As [`Self::acknowledge`], if the log holds a quarter of the working memory of the commits.
+    /// Like [`Self::acknowledge`], but only if the commits take a quarter of the working memory in
+    /// the log.
     pub fn acknowledge_many(&mut self) -> Result<()> {
         match self.commits.bytes() > self.engine.shares.work as u64 / 4 {
             true => self.acknowledge(),
@@ -65,14 +66,14 @@ impl<'e> Pipeline<'e> {
         }
     }
 
-    /// How many commits are acknowledged; they are the first ones.
+    /// Number of acknowledged commits. They are the first ones.
     pub fn durable(&self) -> usize {
         self.commits.durable
     }
 }
 
 impl Commits {
-    /// Bytes that the log holds in memory of them.
+    /// Bytes of these commits that the log holds in memory.
     fn bytes(&self) -> u64 {
         let last = self.last.map_or(0, |committed| committed.end_lsn);
         last.saturating_sub(self.begun_at.unwrap_or(last))

@@ -1,4 +1,4 @@
-//! Columns of integers that become float64, without changing what is stored.
+//! Widening integer columns to float64, without changing stored records.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -9,14 +9,14 @@ use crate::value::exact_float;
 use crate::{Error, Result};
 
 impl Dataset {
-    /// Makes an int64 attribute float64, so that fractions fit. All records are read first, while
-    /// writers wait, as none of the integers that are stored may change.
+    /// Makes an int64 attribute float64, so that it accepts fractions. Reads all records first,
+    /// while writers wait, because no stored integer may change.
     ///
     /// # Errors
-    /// An unknown column or one of another type; an integer in it that float64 cannot hold
-    /// exactly; damage; storage.
+    /// An unknown column or one of another type; an integer in it that float64 cannot hold exactly;
+    /// damage; storage.
     pub fn widen_column(&self, name: &str) -> Result<()> {
-        // Held until the change is made, so that no integer comes in between.
+        // Held until the change is made, so that no integer is added in between.
         let mut gate = None;
         let changed = self.engine.change_schema(&self.handle, |history| {
             let widened = history.widen(name)?;
@@ -28,8 +28,7 @@ impl Dataset {
         changed
     }
 
-    /// Refuses to have an attribute widened of which a stored integer would change. To be called with the
-    /// gate held.
+    /// Refuses to widen an attribute if a stored integer would change. The gate must be held.
     pub(super) fn check_exact_as_float(&self, name: &str) -> Result<()> {
         for batch in self.snapshot().query(&Query::new().columns([name]))? {
             let batch = batch?;
@@ -43,8 +42,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Refuses what was encoded for a schema of which a column of integers has been widened since,
-    /// as its integers were not looked at. To be called with the gate held.
+    /// Refuses records encoded for a schema with an integer column that has been widened since.
+    /// Their integers were not checked. The gate must be held.
     pub(super) fn check_not_widened_since(&self, widenings: usize) -> Result<()> {
         match self.handle.history.load().widenings() == widenings {
             true => Ok(()),
@@ -53,7 +52,7 @@ impl Dataset {
     }
 }
 
-/// Why a column of integers does not become float64.
+/// The error of an integer column that cannot become float64.
 pub(super) fn not_exact(name: &str, integer: i64) -> Error {
     Error::Refused {
         row: None,

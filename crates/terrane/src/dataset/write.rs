@@ -1,4 +1,4 @@
-//! Single records.
+//! Writing single records.
 
 use terrane_lsm::operation::{EntryHeader, EntryKind, Operation, encode_header, encode_operation};
 use terrane_lsm::search;
@@ -11,35 +11,35 @@ use crate::record::{Record, stored_rect};
 use crate::secondary::{PRIMARY, Side, add_operations, copies_bytes};
 use crate::{Error, Result};
 
-/// Bytes that an operation takes in a memory component besides those of its log entry, about: its place in a leaf,
-/// which may be half full, and the head of a version or a box.
+/// Approximate memory in bytes of an operation in a memory component, besides its log entry: its
+/// slot in a leaf, which may be half full, and the header of a version or a box.
 pub(super) const OPERATION_BYTES: usize = 112;
 
-/// What a write does when the key is there already, or is not.
+/// What a write does, depending on whether its key exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change<'a> {
-    /// Refused when the key is there.
+    /// Refused if the key exists.
     Insert(&'a [u8]),
-    /// Replaces what is there.
+    /// Replaces the stored record.
     Upsert(&'a [u8]),
     Delete,
 }
 
-/// Where what is written comes from: a feed, and how far its source has been read with it; or nowhere.
+/// Where a write comes from: a feed, with its source's position; or no feed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin {
-    /// Number of the feed; 0 for none.
+    /// The feed's number; 0 for none.
     pub feed: u32,
     pub position: u64,
 }
 
 impl Dataset {
-    /// Adds a record. When this returns, the record is durable as the store's mode says, and
-    /// every query sees it.
+    /// Adds a record. On return, the record is durable by the store's durability mode, and visible
+    /// to every query.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`]; a record that does not fit the schema; no space, or a failed
-    /// sync, and then the record is not acknowledged.
+    /// [`Error::DuplicateKey`]; a record that does not fit the schema; no space or a failed sync,
+    /// and then the record is not acknowledged.
     pub fn insert(&self, record: &Record) -> Result<()> {
         self.put(record, false)
     }
@@ -47,7 +47,7 @@ impl Dataset {
     /// Adds a record or replaces the one with its key.
     ///
     /// # Errors
-    /// As [`Self::insert`], but for the duplicate key.
+    /// Those of [`Self::insert`], except the duplicate key.
     pub fn upsert(&self, record: &Record) -> Result<()> {
         self.put(record, true)
     }
@@ -56,7 +56,7 @@ impl Dataset {
         self.engine.check_writable()?;
         let key = self.encode_key(&record.key)?;
         let mut value = Vec::with_capacity(128);
-        // Before the schema is looked at: no column is widened until the record is stored.
+        // Before the schema is read: no column is widened until the record is stored.
         let _gate = self.handle.enter()?;
         let geometry = record.encode(&self.handle.history.load(), &mut value)?;
         let change = if replace { Change::Upsert(&value) } else { Change::Insert(&value) };
@@ -96,7 +96,7 @@ impl Dataset {
         self.handle.lock_hash(key)
     }
 
-    /// Commits one change of a key whose lock is held; `None` when nothing had to be done.
+    /// Commits one change of a key; `None` if there is nothing to do. The key's lock must be held.
     pub(super) fn change(
         &self,
         key: &[u8],
@@ -112,7 +112,7 @@ impl Dataset {
 
     /// Commits that a source has been read up to a position, without a record.
     pub(crate) fn pass(&self, origin: Origin) -> Result<Committed> {
-        // Of what partition it is does not matter: all of them are flushed together.
+        // Any partition will do, because all of them are flushed together.
         let mut entry = self.begin_entry(origin, 0);
         let admitted = self.engine.admit_write(entry.len())?;
         self.engine.commit(&self.handle, &mut entry, admitted)
@@ -133,9 +133,9 @@ impl Dataset {
         entry
     }
 
-    /// Reads what is stored under the key, whose lock is held, and appends the operations of all
-    /// indexes to a log entry. Tells about the bytes of memory that it brings beyond those of the entry; `None` when
-    /// there is nothing to change.
+    /// Reads the stored record of a key and appends the operations of all indexes to a log entry.
+    /// The key's lock must be held. Returns the memory in bytes that the change takes beyond its
+    /// entry; `None` if there is nothing to change.
     pub(super) fn add_change(
         &self,
         key: &[u8],
@@ -144,10 +144,12 @@ impl Dataset {
         entry: &mut Vec<u8>,
     ) -> Result<Option<usize>> {
         let version = self.handle.partitions.version(self.handle.partition_of(key));
-        // Under the key's lock the newest version is the one to change, visible to others or not.
+        // Under the key's lock, the newest version is the one to change, whether it is visible or
+        // not.
         let old = search::get(&version, PRIMARY as usize, key, u64::MAX)?;
         let old_rect = match (&old, change) {
-            // No answer rests on a change whose sync has failed while this one waited for the key.
+            // If the sync of a change failed while this writer waited for the key, the change must
+            // not show in an answer.
             (Some(_), Change::Insert(_)) => {
                 self.engine.check_writable()?;
                 return Err(Error::DuplicateKey { key: Key::decode(self.schema().key.key_type, key)? });
@@ -170,7 +172,7 @@ impl Dataset {
         Ok(Some(operations * OPERATION_BYTES + copies))
     }
 
-    /// The box under which the spatial index holds a stored record.
+    /// The box of a stored record in the spatial index.
     pub(crate) fn stored_rect(&self, stored: &[u8]) -> Result<Option<Rect>> {
         stored_rect(stored, self.schema().system)
     }

@@ -1,4 +1,4 @@
-//! Writers that wait for one another.
+//! Writers that wait for each other.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::schema::{GeometryColumn, KeyColumn, KeyType, Schema};
 use crate::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Query, Record, Result, Store};
 use terrane_testkit::gate::{Gate, gated};
 
-/// A dataset of points without attributes, whose syncs pass a gate.
+/// A dataset of points without attributes. Its syncs pass a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
     let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
     let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();
@@ -26,7 +26,7 @@ fn hash_of(dataset: &Dataset, key: i64) -> u64 {
     dataset.lock_hash(&dataset.encode_key(&Key::Int(key)).unwrap())
 }
 
-/// What a thread does to a dataset, and what it is told.
+/// A thread's write to a dataset, and its outcome.
 type Write = fn(&Dataset) -> Result<String>;
 
 fn write_rows(dataset: &Dataset, keys: &[i64]) -> Result<String> {
@@ -37,9 +37,9 @@ fn write_rows(dataset: &Dataset, keys: &[i64]) -> Result<String> {
     Ok(format!("{} written, {:?} refused", outcome.keys.len(), outcome.refused))
 }
 
-/// Who waits for a key gives none back before what it did to it is durable.
+/// A writer that waits for a key first makes its earlier changes durable.
 #[test]
-fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
+fn a_delete_is_durable_before_its_lock_is_released() {
     let gate = Arc::new(Gate::default());
     let (_store, dataset) = dataset(&gate);
     (1..=2).for_each(|key| dataset.insert(&Record::at(key, 1.0, 1.0, vec![])).unwrap());
@@ -56,11 +56,11 @@ fn what_was_deleted_is_durable_before_its_lock_is_given_back() {
         gate.open();
         drop(held);
         assert_eq!(deletion.join().unwrap().unwrap(), 2);
-        assert!(!is_free, "the lock was given back before the sync");
+        assert!(!is_free, "the lock was released before the sync");
     });
 }
 
-/// An atomic batch that needs a new key and leaves nothing under it.
+/// An atomic batch that inserts a new key and deletes it again.
 fn insert_and_delete(dataset: &Dataset, key: i64) -> Result<String> {
     let mut batch = dataset.atomic_batch();
     batch.insert(&Record::at(key, 1.0, 1.0, vec![]))?;
@@ -68,9 +68,10 @@ fn insert_and_delete(dataset: &Dataset, key: i64) -> Result<String> {
     batch.commit().map(|()| String::new())
 }
 
-/// The WAIT of Algorithm 1: what is done so far is seen by others, who can have its keys, however long the wait is.
+/// The WAIT of Algorithm 1. While it waits, the earlier changes are visible, and their keys are
+/// free.
 #[test]
-fn who_waits_for_a_key_has_made_its_earlier_changes_durable_and_visible_and_given_up_their_keys() {
+fn a_waiting_writer_has_made_its_earlier_changes_durable_and_visible_and_released_their_keys() {
     let delete_where: Write = |dataset| {
         let deleted = dataset.delete_where(&Condition::on("id").is_not_null(), &[])?;
         Ok(format!("{deleted} deleted"))
@@ -92,18 +93,19 @@ fn who_waits_for_a_key_has_made_its_earlier_changes_durable_and_visible_and_give
             let is_free = locks.try_lock(first).is_some();
             let (durable, end) = (log.durable_lsn(), log.end_lsn());
             let count = dataset.snapshot().count(&Query::new());
-            // Whatever was found: the other thread waits for it.
+            // Released in any case: the other thread waits for it.
             drop(held);
             assert_eq!(writing.join().unwrap().unwrap(), told);
-            assert!(is_free, "{told}: the first key is kept");
+            assert!(is_free, "{told}: the first key is still locked");
             assert_eq!((durable, count.unwrap()), (end, left), "{told}: the first change");
         });
     }
 }
 
-/// A writer that waits for a key until the sync of its last change fails is not told what that change did.
+/// A writer waits for a key until the sync of the key's last change fails. It is not told of that
+/// change.
 #[test]
-fn no_answer_rests_on_a_change_whose_sync_failed() {
+fn changes_whose_sync_failed_show_in_no_answer() {
     let delete: Write = |dataset| dataset.delete(&Key::Int(1)).map(|found| found.to_string());
     let insert: Write = |dataset| dataset.insert(&Record::at(2, 1.0, 1.0, vec![])).map(|()| String::new());
     let write_batch: Write = |dataset| write_rows(dataset, &[2]);
@@ -141,9 +143,9 @@ fn no_answer_rests_on_a_change_whose_sync_failed() {
     }
 }
 
-/// Tests that look for deadlocks rest on it.
+/// Tests for deadlocks rely on this.
 #[test]
-fn keys_that_are_made_for_a_hash_have_its_lock_in_datasets_of_any_partitions() {
+fn keys_made_for_a_hash_have_its_lock_with_any_number_of_partitions() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
     for (partitions, name) in [(1, "whole"), (2, "halves"), (5, "fifths")] {
         let id = KeyColumn { name: "id".into(), key_type: KeyType::Binary, generated: false };

@@ -44,14 +44,14 @@ impl Engine {
     /// locks of all keys inside, and has had the entry admitted.
     pub fn commit(&self, dataset: &DatasetHandle, entry: &mut [u8], admitted: Admitted<'_>) -> Result<Committed> {
         let (header, operations) = operation::decode(entry)?;
-        let brings = operations.clone().any(|operation| operation.is_ok_and(|operation| !operation.delete));
-        if brings {
+        let has_inserts = operations.clone().any(|operation| operation.is_ok_and(|operation| !operation.delete));
+        if has_inserts {
             self.check_disk()?;
         }
         let touched = dataset.touched_by(&header, operations)?;
         let (sequence, end_lsn, fixed) = loop {
             if let Some(log) = &self.log {
-                let reserved = self.reserve_log(log, entry.len(), brings);
+                let reserved = self.reserve_log(log, entry.len(), has_inserts);
                 reserved.inspect_err(|error| self.note_failure(error))?;
             }
             let mut latch = self.latch.lock();

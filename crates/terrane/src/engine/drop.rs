@@ -109,6 +109,6 @@ impl Engine {
             self.reclaim_log(position);
         }
         self.note_given_up();
-        self.restore_reserve();
+        let _ = self.restore_reserve();
     }
 }

@@ -390,11 +390,10 @@ impl Engine {
                 )
                 .map_err(Error::from)
         };
-        let flush = || self.on_full(flush);
+        let flush = || self.with_room(flush);
         let outcome = match flush() {
             // Each component is an open file, and a flush opens one of each index of each partition.
             Err(error) if error.is_too_many_files() && self.merge_to_fewest() => flush(),
-            Err(Error::Full { .. }) if self.make_way() => flush(),
             outcome => outcome,
         };
         let outcome = outcome.inspect_err(|error| self.note_failure(error))?;
@@ -405,7 +404,7 @@ impl Engine {
         if let Some(position) = low_water.get() {
             self.reclaim_log(position);
         }
-        self.restore_reserve();
+        let _ = self.restore_reserve();
         Ok(true)
     }
 

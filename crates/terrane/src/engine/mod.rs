@@ -5,14 +5,13 @@
 //! inside `terrane-lsm`. (Who completes an index waits for merges before it takes the gate, so that writers seldom wait for one. A flush asks for the low-water mark inside its manifest step, so
 //! nobody who holds the latch may begin one.) Nothing that a flush needs is ever held by
 //! a writer that waits for a flush: it waits before it takes the latch, and a flush takes no
-//! key lock. The same holds for a merge, for which a writer waits that finds the disk's reserve in use, and a flush or a
-//! manifest step that finds the disk full, with whatever locks of the engine: while it is counted as running, it takes none of them.
-//! The reserve's lock comes inside that of the log's files, as the log asks it before it grows, and inside of it only that of what stood in its way.
+//! key lock. Nor does a merge take one while it counts as running: on a full disk, writers, flushes and manifest steps wait
+//! for merges with whatever locks they hold. The reserve's lock comes inside that of the log's files, as the log asks it
+//! before it grows.
 
 mod catalog;
 mod commit;
 mod drop;
-mod fronts;
 mod maintenance;
 mod names;
 mod open;
@@ -46,7 +45,7 @@ pub(crate) use names::{
 pub(crate) use open::{draw_id, lock, store_id};
 pub(crate) use pin::PinnedState;
 pub use reserve::DiskReserve;
-pub(crate) use reserve::{RESERVE_NAME, Reserve, is_given_up, reserve_bytes};
+pub(crate) use reserve::{RESERVE_NAME, Reserve, reserve_bytes};
 pub(crate) use routing::SEVERAL;
 pub(crate) use visibility::Visibility;
 
@@ -112,7 +111,7 @@ impl Engine {
 
     /// A manifest step.
     pub fn step<T>(&self, mut change: impl FnMut(&mut Manifest) -> terrane_lsm::Result<T>) -> Result<T> {
-        let stepped = self.on_full(|| self.workshop.step(&mut change).map_err(Error::from));
+        let stepped = self.with_room(|| self.workshop.step(&mut change).map_err(Error::from));
         stepped.inspect_err(|error| self.note_failure(error))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use terrane_lsm::disk::{ComponentFile, PageCache};
+use terrane_lsm::disk::PageCache;
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::log::{Log, LogPosition, ReadOnlyTail, RecoveryReport, replay_read_only};
 use terrane_lsm::manifest::{Manifest, ManifestFile};
@@ -25,10 +25,6 @@ use super::{DatasetHandle, Datasets, Engine, Maintenance, Reserve, Visibility};
 use crate::locks::LockTable;
 use crate::options::{Durability, MemoryShares, Options};
 use crate::{Error, Result};
-
-/// A writer that gives up a part of a file has it locked for as long as that takes; a reader asks so often, with pauses.
-const HOLD_ATTEMPTS: usize = 1000;
-const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
 /// A reader that finds the manifest changed under it begins again, so many times at most.
 pub(super) const READER_ATTEMPTS: usize = 100;
@@ -79,7 +75,7 @@ impl Engine {
             )));
         }
         let manifest = Arc::new(manifest);
-        let reserve = Reserve::open(storage.clone(), options.disk_reserve)?;
+        let reserve = Reserve::open(storage.clone())?;
         let recovery = Recovery {
             storage: &storage,
             options: &options,
@@ -102,15 +98,15 @@ impl Engine {
         engine.datasets.load().values().for_each(|dataset| engine.note_memory(dataset));
         let tail =
             engine.log.as_ref().map_or(0, |log| log.position().segment.saturating_sub(current.low_water.segment));
-        // On a full disk at once: each session would take more of what the reserve has left.
-        if tail > SEGMENTS_KEPT || engine.reserve.is_spent() {
-            match engine.reserve.on_full(|| engine.flush_all().and_then(|_| engine.give_up_log())) {
-                // The log has it all and stays as long as it is: what makes room must still be possible.
+        // On a full disk at once, as each session begins a file of the log.
+        if tail > SEGMENTS_KEPT || engine.reserve.is_released() {
+            match engine.flush_all().and_then(|_| engine.give_up_log()) {
+                // The log has it all and stays as long as it is: deletes and drops must still be possible.
                 Err(Error::Full { .. }) => {}
                 outcome => outcome?,
             }
         }
-        engine.restore_reserve();
+        engine.fit_reserve(engine.log_room());
         // Earlier sessions may have been too short for the merges that they made necessary.
         if !engine.options.lenient {
             engine.after_flush();
@@ -175,7 +171,6 @@ impl Engine {
         durability.check_supported()?;
         let cache = PageCache::new(shares.cache);
         let datasets = open_datasets(storage, &cache, manifest, options.lenient)?;
-        hold_components(&datasets)?;
         let spill = SpillDirectory::new();
         let mut reader_manifest = manifest.clone();
         reader_manifest.next_file_id = next_file_id(storage.as_ref(), manifest)?;
@@ -248,16 +243,6 @@ impl Engine {
         }
     }
 
-    /// The files of all components as they are, which stay so while they are kept.
-    pub fn component_files(&self) -> Vec<Arc<ComponentFile>> {
-        component_files(&self.datasets.load())
-    }
-
-    /// Gives up what merges by front parts have taken of components and others have kept who are gone by now.
-    pub fn give_up_kept(&self) {
-        self.component_files().iter().for_each(|file| _ = file.give_up_kept());
-    }
-
     /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
     /// everything; if that fails, flushes can be tried again as long as the engine lives.
     pub fn close(&self) -> Result<()> {
@@ -274,7 +259,7 @@ impl Engine {
         self.visibility.fail(&closed());
         let log_closed = self.log.as_ref().map_or(Ok(()), |log| Ok(log.close()?));
         if ended.is_ok() && log_closed.is_ok() {
-            self.leave_reserve();
+            self.fit_reserve(0);
         }
         ended.and(log_closed).and_then(|()| self.tell_failed_aftermath())
     }
@@ -284,35 +269,6 @@ impl Engine {
 pub(super) fn log_is_of_one_piece(tail: Option<&ReadOnlyTail>, before: &Manifest, after: &Manifest) -> bool {
     let has_log = tail.is_none_or(|tail| tail.segments() > 0);
     before.has_content_of(after) && (has_log || before.low_water == after.low_water)
-}
-
-/// The files of all components.
-fn component_files(datasets: &Datasets) -> Vec<Arc<ComponentFile>> {
-    let versions = datasets.values().flat_map(|dataset| dataset.partitions.versions().to_vec());
-    let indexes = versions.flat_map(|version| version.indexes.clone());
-    indexes.flat_map(|index| index.components).map(|part| part.file().clone()).collect()
-}
-
-/// Gives up what merges by front parts have taken of components and a crash, or somebody who had them open, has kept.
-fn give_up_fronts(datasets: &Datasets) {
-    component_files(datasets).iter().for_each(|file| file.give_up_front());
-}
-
-/// Keeps a writer from giving up parts of components that are opened here beside it, in this process or another one, and waits until it
-/// has, if it is at it.
-pub(super) fn hold_components(datasets: &Datasets) -> Result<()> {
-    for file in component_files(datasets) {
-        let mut attempts = 0;
-        while !file.hold() {
-            attempts += 1;
-            if attempts == HOLD_ATTEMPTS {
-                let name = file.name();
-                return Err(Error::Failed(format!("another process has locked {name}; try again when it has ended")));
-            }
-            std::thread::sleep(HOLD_PAUSE);
-        }
-    }
-    Ok(())
 }
 
 /// What opening for writing makes of the files, which it changes only once they are known to fit together.
@@ -336,48 +292,44 @@ struct Recovered {
 }
 
 impl Recovery<'_> {
-    /// Opens the components, replays the log, and only then removes strays and gives up what is gone: with a manifest that is not the
-    /// store's newest, such as one from a backup, strays are what the right manifest names. Nor does anything
-    /// go where damage is left for a check.
+    /// Opens the components, replays the log, and only then removes strays: with a manifest that is not the store's newest,
+    /// such as one from a backup, strays are what the right manifest names. Nor does anything go where damage is
+    /// left for a check. On a full disk strays go first, then the reserve.
     fn run(&self) -> Result<Recovered> {
         let strays = strays(&**self.storage, &self.manifest.current())?;
         let mut recovered = self.recover();
-        // They may be what fills the disk, or what a crash has kept from being given up. All components have been opened before anything
-        // needed room, so that the log is all that has to be looked at.
-        let current = self.manifest.current();
-        let has_fronts = || current.components().any(|meta| meta.gone.is_some());
-        let has_some = || Ok::<_, Error>(!strays.is_empty() || has_fronts() || has_new_manifest(&**self.storage)?);
-        if matches!(recovered, Err(Error::Full { .. })) && !self.options.lenient && has_some()? {
+        let is_full = |recovered: &Result<Recovered>| matches!(recovered, Err(Error::Full { .. }));
+        let has_strays = || Ok::<_, Error>(!strays.is_empty() || has_new_manifest(&**self.storage)?);
+        if is_full(&recovered) && !self.options.lenient && has_strays()? {
+            // All components were opened before anything needed room, so only the log is left to be verified.
+            let current = self.manifest.current();
             replay_read_only(&**self.storage, store_id(&current)?, current.low_water, &mut |_, _| Ok(()))?;
             remove_strays(&**self.storage, &strays)?;
-            give_up_fronts(&open_datasets(self.storage, &PageCache::new(self.shares.cache), &current, false)?);
             recovered = self.recover();
         }
-        if matches!(recovered, Err(Error::Full { .. })) {
-            recovered = self.reserve.on_full(|| self.recover()).map_err(|error| self.explain(error));
-        }
-        if let Ok(found) = &recovered
-            && found.datasets.values().all(|dataset| dataset.damage.is_empty())
+        let reserved = self.reserve.length();
+        if is_full(&recovered)
+            && let Some(user) = self.reserve.release(0)
         {
-            give_up_fronts(&found.datasets);
+            recovered = self.recover();
+            drop(user);
+            if is_full(&recovered) {
+                let _ = self.reserve.resize(reserved, false);
+            }
+        }
+        let recovered = recovered.map_err(|error| self.explain(error))?;
+        if recovered.datasets.values().all(|dataset| dataset.damage.is_empty()) {
             remove_strays(&**self.storage, &strays)?;
         }
-        recovered
+        Ok(recovered)
     }
 
-    /// What is to be said where there is no room to open the store: how much has to be free.
+    /// Says how much has to be free to open the store on a full disk.
     fn explain(&self, error: Error) -> Error {
-        match error {
-            Error::Full { what } => {
-                let free = self.options.log.smallest_size(0) + self.reserve.missing_last();
-                Error::Full {
-                    what: format!(
-                        "{what}, until {free} bytes are free, and more if the log is long, to open the store and go on"
-                    ),
-                }
-            }
-            other => other,
-        }
+        let Error::Full { what } = error else { return error };
+        let free = self.options.log.smallest_size(0);
+        let what = format!("{what}, until {free} bytes are free, and more if the log is long, to open the store");
+        Error::Full { what }
     }
 
     fn recover(&self) -> Result<Recovered> {
@@ -400,10 +352,8 @@ impl Recovery<'_> {
             _ => {
                 check_log_not_lost(&**storage, &current)?;
                 let store_id = store_id(&current)?;
-                // What a file takes of the reserve's last bytes, and what it brings, the next session has no more.
-                let open = if self.reserve.is_spent() { Log::open_on_full_disk } else { Log::open };
                 let on_entry = &mut |lsn, entry: &[u8]| replay.entry(lsn, entry);
-                let (log, report) = open(storage.clone(), options.log, store_id, current.low_water, on_entry)?;
+                let (log, report) = Log::open(storage.clone(), options.log, store_id, current.low_water, on_entry)?;
                 (Some(log), Some(report))
             }
         };
@@ -597,7 +547,6 @@ fn first_manifest(storage: &dyn Storage, durability: Durability) -> Manifest {
         next_dataset_id: 1,
         last_sequence: 0,
         low_water: LogPosition::START,
-        given_up: 0,
         datasets: Vec::new(),
     }
 }

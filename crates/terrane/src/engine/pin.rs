@@ -10,7 +10,7 @@ use terrane_storage::Storage;
 
 use super::Datasets;
 use super::names::{check_log_not_lost, no_store};
-use super::open::{READER_ATTEMPTS, hold_components, log_is_of_one_piece, open_datasets, store_id};
+use super::open::{READER_ATTEMPTS, log_is_of_one_piece, open_datasets, store_id};
 use crate::options::Durability;
 use crate::{Error, Result};
 
@@ -56,7 +56,6 @@ impl PinnedState {
     /// Opens what a manifest names, and reads the log that follows on it.
     pub fn pin_manifest(storage: &Arc<dyn Storage>, cache: &Arc<PageCache>, manifest: &Manifest) -> Result<Self> {
         let datasets = open_datasets(storage, cache, manifest, false)?;
-        hold_components(&datasets)?;
         let mut last_sequence = manifest.last_sequence;
         let tail = match manifest.durability.parse::<Durability>()? {
             Durability::None => None,

@@ -1,60 +1,55 @@
-//! The reserve of disk space: a file without a meaning, whose space is given up when the disk is full.
+//! The disk reserve: one file of allocated space without content, released when the disk is full.
 //!
-//! What makes room, and what a store cannot do without, has it then: deletes, flushes with their manifest steps, merges,
-//! and opening. The last of it is for opening and for merges by front parts alone, so that deletes cannot take the way back.
-//! What brings more is refused until the reserve is whole again, so that it does not eat what was kept for the others. Nor
-//! does the log get a file for more before the reserve has, beside that, space for the flush of what is in memory and of
-//! what the file can bring; nor for deletes, before the disk has as much beside the last of the reserve. A reserve that was
-//! given up is a file of those last bytes, or of as many of them as there are, which the next process finds: a number of
-//! blocks less a little, a length that no other reserve has. Nothing of the file is ever synced: a power loss may bring back any of its lengths, and each is a
-//! reserve in one of its states. A failed sync is not a full disk ([`Error::Storage`]), so nothing is repeated after one.
-
-mod size;
+//! Deletes, drops, flushes and manifest steps need some space before they free any. On a full disk they get that of the
+//! reserve. It is whole, or released: then its file has length 0.
+//!
+//! - R1 The log grows for inserts only while the reserve holds what the next flush takes. So every flush has its room.
+//! - R2 While the reserve is released, inserts, imports and new indexes are refused. Each tries to restore it first.
+//! - R3 Nothing restores the reserve while work uses its space.
+//!
+//! Nothing of the file is ever synced. A crash leaves any of its lengths, and opening brings each to the right one. A
+//! failed sync is not a full disk, so nothing is repeated after one.
 
 use std::sync::Arc;
 
-use terrane_lsm::disk::ComponentMeta;
-use terrane_lsm::log::Log;
-use terrane_lsm::policy::MergePolicy;
-use terrane_storage::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Ordering};
+use terrane_lsm::log::{Log, MayGrow};
+use terrane_storage::sync::{AtomicBool, Condvar, Mutex, Ordering};
 use terrane_storage::{OpenMode, Storage};
 
-pub use size::DiskReserve;
-pub(crate) use size::is_given_up;
-use size::{AUTOMATIC_MIN, LAST_BLOCKS, Needs, blocks_of, last_of, with_flush};
-
-use super::{DatasetHandle, Engine};
+use super::Engine;
 use crate::{Error, Result};
 
 /// The file's name.
 pub(crate) const RESERVE_NAME: &str = "RESERVE";
 
-/// No merges of smaller components are tried where larger ones have no room.
-const SMALLEST_MERGED: u64 = 4 << 10;
-/// How often a write makes room before it is refused.
-const GROWTH_ATTEMPTS: usize = 4;
+/// Bytes of an automatic reserve beside those for the next flush.
+const AUTOMATIC_BYTES: u64 = 2 << 20;
+/// Bytes of components for each byte of the log, at most: each index has a part of an operation, the primary all of it.
+const FLUSHED_PER_LOGGED: u64 = 2;
 
-/// What may take how much of a reserve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Share {
-    /// All but the last bytes.
-    Most,
-    All,
+/// Disk space that a store keeps for deletes, drops, flushes and merges on a full disk. What the next flush takes comes on
+/// top.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskReserve {
+    /// 2 MiB.
+    #[default]
+    Automatic,
+    /// This size; no reserve at all if it is 0.
+    Bytes(u64),
 }
 
-/// Counted in a reserve's `users` while it lives.
-struct Using<'a>(&'a Reserve);
-
-impl Drop for Using<'_> {
-    fn drop(&mut self) {
-        // Under the lock, so that nobody begins to wait between this and being woken.
-        let _length = self.0.length.lock();
-        self.0.users.fetch_sub(1, Ordering::Release);
-        self.0.unused.notify_all();
+impl DiskReserve {
+    /// Bytes of the file.
+    fn bytes(self, to_flush: u64) -> u64 {
+        match self {
+            Self::Bytes(0) => 0,
+            Self::Bytes(bytes) => bytes.saturating_add(to_flush),
+            Self::Automatic => AUTOMATIC_BYTES.saturating_add(to_flush),
+        }
     }
 }
 
-/// Bytes of the reserve in a store's place, 0 if it was given up; `None` where there is none.
+/// Bytes of the reserve in a store's place, 0 if it is released; `None` if there is none.
 pub(crate) fn reserve_bytes(storage: &dyn Storage) -> Result<Option<u64>> {
     match storage.open(RESERVE_NAME, OpenMode::Read) {
         Ok(file) => Ok(Some(file.len()?)),
@@ -67,27 +62,36 @@ pub(crate) fn reserve_bytes(storage: &dyn Storage) -> Result<Option<u64>> {
 #[derive(Debug)]
 pub(crate) struct Reserve {
     storage: Arc<dyn Storage>,
-    wanted: DiskReserve,
-    /// Length of the file; `None` where there is none. Held while the file is changed.
-    length: Mutex<Option<u64>>,
-    /// Whether the reserve was given up and is not whole again.
-    is_spent: AtomicBool,
-    /// How much is being done at the moment with what was given up: nothing of it is taken back meanwhile.
-    users: AtomicU64,
-    /// Told when a user has ended.
+    /// Held while the file changes.
+    state: Mutex<State>,
+    /// Told when a user of the released space has ended.
     unused: Condvar,
-    /// How often it was given up.
-    releases: AtomicU64,
-    /// Bytes that it had before it was given up.
-    given_up: AtomicU64,
-    /// What other than the disk's space stood in the way when its size was to be changed last. Taken with the length held.
-    obstacle: Mutex<Option<Error>>,
+    /// Whether it was released and is not whole again.
+    is_released: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Length of the file; `None` if there is no file.
+    length: Option<u64>,
+    releases: u64,
+    /// Calls that use the released space at the moment.
+    users: usize,
+}
+
+/// Keeps the reserve from being restored (R3).
+pub(super) struct User<'a>(&'a Reserve);
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().users -= 1;
+        self.0.unused.notify_all();
+    }
 }
 
 impl Reserve {
-    /// The reserve that earlier processes have left. A copy of a store may have its length and none of its space, which
-    /// it gets again; where the disk has no room for that, there is as little in reserve as after it was given up.
-    pub fn open(storage: Arc<dyn Storage>, wanted: DiskReserve) -> Result<Self> {
+    /// The reserve that an earlier process left. In a copy of a store the file may lack its space, which is allocated here.
+    pub fn open(storage: Arc<dyn Storage>) -> Result<Self> {
         let mut length = reserve_bytes(&*storage)?;
         if let Some(found @ 1..) = length {
             let file = storage.open(RESERVE_NAME, OpenMode::Write)?;
@@ -96,535 +100,278 @@ impl Reserve {
                 length = Some(0);
             }
         }
-        Ok(Self::new(storage, wanted, length))
+        let state = State { length, ..State::default() };
+        Ok(Self { state: Mutex::new(state), is_released: AtomicBool::new(length == Some(0)), ..Self::none(storage) })
     }
 
-    /// Of a store that is only read.
+    /// No reserve, for a store that is only read.
     pub fn none(storage: Arc<dyn Storage>) -> Self {
-        Self::new(storage, DiskReserve::Bytes(0), None)
+        Self { storage, state: Mutex::default(), unused: Condvar::new(), is_released: AtomicBool::new(false) }
     }
 
-    fn new(storage: Arc<dyn Storage>, wanted: DiskReserve, length: Option<u64>) -> Self {
-        let is_spent = AtomicBool::new(length.is_some_and(is_given_up) && wanted != DiskReserve::Bytes(0));
-        Self {
-            storage,
-            wanted,
-            length: Mutex::new(length),
-            is_spent,
-            users: AtomicU64::new(0),
-            unused: Condvar::new(),
-            releases: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
-            obstacle: Mutex::new(None),
+    /// Whether it was released and is not whole again.
+    pub fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
+    }
+
+    /// Bytes of the file.
+    pub fn length(&self) -> u64 {
+        self.state.lock().length.unwrap_or(0)
+    }
+
+    fn releases(&self) -> u64 {
+        self.state.lock().releases
+    }
+
+    /// Releases the space for the caller. `None` if that frees nothing, now or since the count of releases was `releases`.
+    pub(super) fn release(&self, releases: u64) -> Option<User<'_>> {
+        let mut state = self.state.lock();
+        if state.length > Some(0) && self.set_length(&mut state, Some(0)).is_ok() {
+            state.releases += 1;
+            self.is_released.store(true, Ordering::Release);
+        }
+        if state.releases == releases {
+            return None;
+        }
+        state.users += 1;
+        Some(User(self))
+    }
+
+    fn wait_until_unused(&self) {
+        let mut state = self.state.lock();
+        while state.users > 0 {
+            self.unused.wait(&mut state);
         }
     }
 
-    /// Whether it was given up and is not whole again.
-    pub fn is_spent(&self) -> bool {
-        self.is_spent.load(Ordering::Acquire)
+    /// Makes the file at least so long, and with `exactly` no longer; 0 is no file. False if the space is not there, or in
+    /// use.
+    pub(super) fn resize(&self, bytes: u64, exactly: bool) -> Result<bool> {
+        let mut state = self.state.lock();
+        let is_enough = !exactly && state.length.unwrap_or(0) >= bytes;
+        if bytes > 0 && (state.users > 0 || !is_enough && !self.set_length(&mut state, Some(bytes))?) {
+            return Ok(false);
+        }
+        if bytes == 0 {
+            self.set_length(&mut state, None)?;
+        }
+        self.is_released.store(false, Ordering::Release);
+        Ok(true)
     }
 
-    /// Does what leads out of a full disk, once more with all of the reserve's space if there was none. What has no room even
-    /// so leaves the reserve to the next.
-    pub fn on_full<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
-        self.on_full_after(Share::All, work, || Ok(()))
+    /// Whether so many bytes are free on the disk and in what is left of the reserve.
+    fn has_room(&self, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let before = state.length;
+        matches!(self.set_length(&mut state, Some(bytes)), Ok(true))
+            && matches!(self.set_length(&mut state, before), Ok(true))
     }
 
-    /// As [`Self::on_full`] with a share of the reserve, and with something to be done before that is given up.
-    fn on_full_after<T>(
-        &self,
-        share: Share,
-        mut work: impl FnMut() -> Result<T>,
-        before: impl FnOnce() -> Result<()>,
-    ) -> Result<T> {
-        let releases = self.releases.load(Ordering::Acquire);
-        match work() {
-            Err(error @ Error::Full { .. }) => {
-                before()?;
-                if !self.release(share, releases) {
-                    return Err(error);
-                }
-            }
-            outcome => return outcome,
+    /// False if the disk has no room for that; the file is as it was then.
+    fn set_length(&self, state: &mut State, wanted: Option<u64>) -> Result<bool> {
+        if state.length == wanted {
+            return Ok(true);
         }
-        let using = Using(self);
-        let outcome = work();
-        drop(using);
-        outcome.inspect_err(|error| {
-            if matches!(error, Error::Full { .. }) {
-                self.take_back();
-            }
-        })
-    }
-
-    /// Gives up the space, and counts who has it; false if there was none to give up since it had been given up so many times.
-    fn release(&self, share: Share, releases: u64) -> bool {
-        let left = if share == Share::All { 0 } else { self.wanted.last() };
-        let mut length = self.length.lock();
-        let before = length.unwrap_or(0);
-        if before > left {
-            let cut = self.storage.open(RESERVE_NAME, OpenMode::Write).and_then(|file| file.set_len(left));
-            if cut.is_ok() {
-                if !self.is_spent() {
-                    self.given_up.store(before, Ordering::Relaxed);
-                }
-                *length = Some(left);
-                self.is_spent.store(self.wanted != DiskReserve::Bytes(0), Ordering::Release);
-                self.releases.fetch_add(1, Ordering::Release);
-            }
-        }
-        let is_released = self.releases.load(Ordering::Acquire) != releases;
-        // Under the lock, so that nobody takes it back before.
-        self.users.fetch_add(u64::from(is_released), Ordering::Relaxed);
-        is_released
-    }
-
-    fn is_used(&self) -> bool {
-        self.users.load(Ordering::Acquire) > 0
-    }
-
-    /// Waits for flushes and merges that have what was given up: they wait for no writer.
-    fn wait_until_unused(&self) -> MutexGuard<'_, Option<u64>> {
-        let mut length = self.length.lock();
-        while self.is_used() {
-            self.unused.wait(&mut length);
-        }
-        length
-    }
-
-    /// Makes the reserve what it was before it was given up, if the space is still there.
-    fn take_back(&self) {
-        let mut length = self.length.lock();
-        if !length.is_some_and(is_given_up) || self.is_used() {
-            return;
-        }
-        let given_up = self.given_up.load(Ordering::Relaxed);
-        if given_up > 0 && self.try_resize(&mut length, given_up) {
-            self.is_spent.store(false, Ordering::Release);
-        } else {
-            self.keep_last(&mut length);
-        }
-    }
-
-    /// Whether the last bytes of a reserve that was given up are there, or could be had again. If not, as many of them as
-    /// there are: the next session has no others, if somebody else takes what is free.
-    fn keep_last(&self, length: &mut Option<u64>) -> bool {
-        let last = self.wanted.last();
-        let Some(before) = length.filter(|length| *length < last) else { return true };
-        if self.try_resize(length, last) {
-            return true;
-        }
-        let (mut kept, mut too_many) = (blocks_of(before), LAST_BLOCKS);
-        while kept + 1 < too_many {
-            let blocks = (kept + too_many) / 2;
-            if self.try_resize(length, last_of(blocks)) {
-                kept = blocks;
-            } else {
-                too_many = blocks;
-            }
-        }
-        false
-    }
-
-    /// Whether opening the store and merging by front parts have what they need, and others so many bytes beside that.
-    fn has_last(&self, beside: u64) -> bool {
-        let mut length = self.wait_until_unused();
-        let last = self.wanted.last();
-        if !self.keep_last(&mut length) {
-            return false;
-        }
-        let Some(kept) = length.filter(|length| last > 0 && *length < last + beside) else { return true };
-        let has_room = self.try_resize(&mut length, last + beside);
-        has_room && self.try_resize(&mut length, kept)
-    }
-
-    /// Whether so much of what is kept for opening the store has been taken that it may be too little the next time.
-    fn is_short(&self) -> bool {
-        let least = self.wanted.last() / 2;
-        let is_less = |length: Option<u64>| length.is_some_and(|length| length < least);
-        if !self.is_spent() || !is_less(*self.length.lock()) {
-            return false;
-        }
-        let mut length = self.wait_until_unused();
-        self.keep_last(&mut length);
-        is_less(*length)
-    }
-
-    /// Bytes that the last of the reserve lacks.
-    pub fn missing_last(&self) -> u64 {
-        self.wanted.last().saturating_sub(self.length.lock().unwrap_or(0))
-    }
-
-    /// Brings the reserve to the size that a store with these needs has, if there is space for it. One that cannot be
-    /// made is none, or the smaller one that there was; false then.
-    fn restore(&self, needs: Needs) -> bool {
-        let length = self.length.lock();
-        !self.is_used() && self.restore_unused(length, needs)
-    }
-
-    /// The same where nobody has it, with the length held.
-    fn restore_unused(&self, mut length: MutexGuard<'_, Option<u64>>, needs: Needs) -> bool {
-        if self.wanted.is_off(*length, needs)
-            && !self.try_resize(&mut length, self.wanted.bytes(needs))
-            && length.is_some_and(is_given_up)
-        {
-            self.keep_last(&mut length);
-        }
-        let is_whole = !self.wanted.is_off(*length, needs);
-        if is_whole {
-            self.is_spent.store(false, Ordering::Release);
-        }
-        is_whole
-    }
-
-    /// Bytes that the file lacks of the size that [`Self::restore`] gives it.
-    fn missing(&self, needs: Needs) -> u64 {
-        self.wanted.bytes(needs).saturating_sub(self.length.lock().unwrap_or(0))
-    }
-
-    /// Gives up what such needs do not take.
-    fn shrink(&self, needs: Needs) {
-        let mut length = self.length.lock();
-        let wanted = self.wanted.bytes(needs);
-        if length.is_some_and(|length| length > wanted) {
-            self.try_resize(&mut length, wanted);
-        }
-    }
-
-    /// As [`Self::restore`]; then whether there is space for what is to be flushed beside what is kept. Where there was
-    /// never room for that, the flush is enough.
-    fn covers(&self, needs: Needs) -> bool {
-        if self.wanted == DiskReserve::Bytes(0) {
-            return true;
-        }
-        let had_room = self.length.lock().is_some_and(|length| self.wanted.is_enough(length, needs, 0));
-        self.restore(needs);
-        let to_flush = needs.to_flush();
-        let mut length = self.length.lock();
-        if self.is_spent() || self.is_used() {
-            return false;
-        }
-        if had_room {
-            return length.is_some_and(|length| self.wanted.is_enough(length, needs, to_flush));
-        }
-        if length.unwrap_or(0) < to_flush {
-            self.try_resize(&mut length, to_flush + u64::from(is_given_up(to_flush)));
-        }
-        length.unwrap_or(0) >= to_flush
-    }
-
-    /// Whether the file has the wanted length now. What stood in the way is noted, unless it was the want of space.
-    fn try_resize(&self, length: &mut Option<u64>, wanted: u64) -> bool {
-        let (resized, obstacle) = match self.resize(*length, wanted) {
-            Ok(found) => (Some(found), None),
-            Err(Error::Full { .. }) => (None, None),
-            Err(error) => (None, Some(error)),
+        let Some(bytes) = wanted else {
+            self.storage.remove(RESERVE_NAME)?;
+            state.length = None;
+            return Ok(true);
         };
-        *self.obstacle.lock() = obstacle;
-        *length = resized.unwrap_or(*length);
-        resized.is_some()
-    }
-
-    /// What is to be said of a failure: where the disk seems full as the reserve could not be made, why it could not be.
-    fn explain(&self, error: Error) -> Error {
-        match error {
-            Error::Full { .. } => self.obstacle.lock().take().unwrap_or(error),
-            other => other,
-        }
-    }
-
-    /// The file's length after it was made so long, or as long as it was where there is no space.
-    fn resize(&self, before: Option<u64>, wanted: u64) -> Result<Option<u64>> {
-        if wanted == 0 {
-            match self.storage.remove(RESERVE_NAME) {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => return Ok(None),
+        let before = state.length.unwrap_or(0);
+        let mode = if state.length.is_some() { OpenMode::Write } else { OpenMode::CreateNew };
+        let changed = self.storage.open(RESERVE_NAME, mode).and_then(|file| {
+            state.length = Some(before);
+            match before > bytes {
+                true => file.set_len(bytes),
+                // Some file systems keep the space that they found before they ran out of it.
+                false => file.allocate(0..bytes).or_else(|error| file.set_len(before).and(Err(error))),
             }
+        });
+        match changed {
+            Err(error) if error.is_storage_full() => return Ok(false),
+            changed => changed?,
         }
-        let file = match self.storage.open(RESERVE_NAME, OpenMode::Write) {
-            Err(error) if error.is_not_found() => self.storage.open(RESERVE_NAME, OpenMode::CreateNew)?,
-            file => file?,
-        };
-        let before = before.unwrap_or(0);
-        if before > wanted {
-            file.set_len(wanted)?;
-        } else if let Err(error) = file.allocate(0..wanted) {
-            // Some file systems keep what they found before they had no more.
-            file.set_len(before)?;
-            if before == 0 && !self.is_spent() {
-                // There never was a reserve, so there is nothing to be kept for it.
-                self.storage.remove(RESERVE_NAME)?;
-            }
-            return Err(error.into());
-        }
-        Ok(Some(wanted))
+        state.length = Some(bytes);
+        Ok(true)
     }
 }
 
 impl Engine {
-    /// Does what makes room, or what the store cannot do without: if the disk is full once more without the log's spare
-    /// files, then with the reserve, and then whenever a merge has ended that was under way. A merge in the background
-    /// takes what is free until it fails. Not for merges.
-    pub fn on_full<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    /// Does work that the store needs on a full disk. If it has no room, it is repeated once with the log's spare files
+    /// and the reserve released. Merges take free space until they fail, so the work waits for those and tries again. Not
+    /// for merges, nor around other calls of this.
+    pub fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
-            match self.reserve.on_full_after(Share::Most, || self.without_spares(&mut work), || Ok(())) {
+            match self.with_reserve(&mut work) {
                 Err(Error::Full { .. }) if self.workshop.merges.wait_for_one() => {}
                 outcome => return outcome,
             }
         }
     }
 
-    fn without_spares<T>(&self, work: &mut impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(Error::Full { .. }) if self.give_up_spares() => work(),
-            outcome => outcome,
+    /// As [`Self::with_room`] for a merge, which waits for no other.
+    pub fn with_reserve<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let releases = self.reserve.releases();
+        let full = match work() {
+            Err(full @ Error::Full { .. }) => full,
+            outcome => return outcome,
+        };
+        let had_spares = self.remove_spares();
+        let user = self.reserve.release(releases);
+        if user.is_none() && !had_spares {
+            return Err(full);
         }
-    }
-
-    /// As [`Self::on_full`] for a merge: what is in memory is flushed before the reserve is given up, and so keeps its place.
-    pub fn on_full_flushed<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
-        self.reserve.on_full_after(Share::Most, || self.without_spares(&mut merge), || self.flush_all().map(drop))
-    }
-
-    /// As [`Self::on_full`] for a merge that goes before all else, with the last of the reserve as well.
-    pub fn on_full_at_once<T>(&self, mut merge: impl FnMut() -> Result<T>) -> Result<T> {
-        self.reserve.on_full(|| self.without_spares(&mut merge))
-    }
-
-    /// Brings the disk reserve to its size, if there is space.
-    pub fn restore_reserve(&self) {
-        if self.writable {
-            self.restore_reserve_for(|| self.disk_needs(0));
-        }
-    }
-
-    fn restore_reserve_for(&self, needs: impl Fn() -> Needs) {
-        if !self.reserve.restore(needs()) && self.give_up_spares() {
-            self.reserve.restore(needs());
-        }
-    }
-
-    /// As [`Self::restore_reserve`] when those have ended who have it, of whom there may be others behind them.
-    fn restore_unused_reserve(&self) {
-        drop(self.reserve.wait_until_unused());
-        let needs = self.disk_needs(0);
-        let restore = || self.reserve.restore_unused(self.reserve.wait_until_unused(), needs);
-        if !restore() && self.give_up_spares() {
-            restore();
-        }
-    }
-
-    /// As [`Self::restore_reserve`] for a store that takes no more writes until it is opened anew: nothing comes into its log.
-    pub fn leave_reserve(&self) {
-        let needs = || Needs { logged: 0, ..self.disk_needs(0) };
-        if self.reserve.is_spent() {
-            self.restore_reserve_for(needs);
-        }
-        self.reserve.shrink(needs());
+        let outcome = work();
+        drop(user);
+        // What has no room even so leaves it to others.
+        let _ = self.restore_reserve();
+        outcome
     }
 
     /// Has the log remove its spare files; whether there were any.
-    fn give_up_spares(&self) -> bool {
-        self.log.as_ref().is_some_and(|log| matches!(log.give_up_spares(), Ok(true)))
+    fn remove_spares(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| matches!(log.remove_spares(), Ok(true)))
     }
 
-    /// What needs space on disk if the log gets another file of so many bytes.
-    fn disk_needs(&self, file: u64) -> Needs {
-        Needs {
-            stored: self.workshop.manifest.current().components().map(ComponentMeta::bytes).sum(),
-            in_memory: self.memory_noted() as u64,
-            logged: file + self.log.as_ref().map_or(0, Log::room),
+    /// Bytes that the reserve needs if so many more can be logged: for the flush of what is in memory and of those.
+    fn bytes_to_reserve(&self, logged: u64) -> u64 {
+        self.options.disk_reserve.bytes(self.memory_noted() as u64 + logged.saturating_mul(FLUSHED_PER_LOGGED))
+    }
+
+    /// Bytes that can be logged before the log needs another file.
+    pub fn log_room(&self) -> u64 {
+        self.log.as_ref().map_or(0, Log::room)
+    }
+
+    /// Makes the reserve whole if the disk has room for it, be it that of the log's spare files.
+    pub fn restore_reserve(&self) -> Result<bool> {
+        let restore = || self.reserve.resize(self.bytes_to_reserve(self.log_room()), false);
+        Ok(!self.writable || restore()? || self.remove_spares() && restore()?)
+    }
+
+    /// Brings the reserve to its size where the store begins or ends. Where the disk is too full for that, it counts as
+    /// released. Other failures are met again, and told, when the log is to grow.
+    pub fn fit_reserve(&self, logged: u64) {
+        if matches!(self.reserve.resize(self.bytes_to_reserve(logged), true), Ok(false)) {
+            self.reserve.is_released.store(true, Ordering::Release);
         }
     }
 
-    /// Whether what the log brings with another file of so many bytes could be flushed, if nothing was flushed before.
-    /// The smallest files are for deletes, as each may mean a flush.
-    fn may_grow(&self, file: u64) -> bool {
-        file >= self.options.log.first_segment_size && self.reserve.covers(self.disk_needs(file))
-    }
-
-    /// Has a file ready for when the log's last one is full, if the log may grow. If not, it is for the write that has
-    /// no room in the log to make some.
+    /// Prepares the log's next file if the log may grow. If not, the write that finds no room in the log makes some.
     pub fn prepare_log(&self) -> Result<()> {
         let Some(log) = &self.log else {
-            self.restore_reserve();
+            let _ = self.restore_reserve();
             return Ok(());
         };
-        // What the reserve had is for flushes.
-        if self.reserve.is_spent() {
-            return Ok(());
-        }
-        match log.prepare_next(&mut |file| self.may_grow(file)) {
-            Err(terrane_lsm::Error::Full { .. }) => Ok(()),
-            prepared => Ok(prepared?),
+        match self.grow_log(|may_grow| log.prepare_next(may_grow)) {
+            Err(Error::Full { .. }) => Ok(()),
+            prepared => prepared,
         }
     }
 
-    /// Makes room in the log for an entry. Where the log may not grow, a flush frees what it has; if that is not
-    /// enough, what only deletes has the reserve. The log does not grow while that is in use, as flushes need it.
-    pub fn reserve_log(&self, log: &Log, length: usize, brings: bool) -> Result<()> {
-        if log.has_room(length)? {
-            return if brings { Ok(()) } else { self.keep_way() };
+    /// Lets the log grow by files that the reserve covers (R1). The smallest files are for deletes, as each may mean a flush.
+    fn grow_log(&self, grow: impl FnOnce(&mut MayGrow<'_>) -> terrane_lsm::Result<()>) -> Result<()> {
+        let mut failed = Ok(());
+        let grown = grow(&mut |file| {
+            let covers = || self.reserve.resize(self.bytes_to_reserve(self.log_room() + file), false);
+            file >= self.options.log.first_segment_size
+                && covers().unwrap_or_else(|error| {
+                    failed = Err(error);
+                    false
+                })
+        });
+        match grown {
+            Err(terrane_lsm::Error::Full { .. }) if failed.is_err() => failed,
+            grown => Ok(grown?),
         }
-        let grow = || log.reserve_if(length, &mut |file| self.may_grow(file)).map_err(Error::from);
-        if !self.reserve.is_spent() {
-            match grow() {
+    }
+
+    /// Makes room in the log for an entry. If the log may not grow, a flush gives its files back. If that is not enough, an
+    /// entry of deletes has the reserve.
+    pub fn reserve_log(&self, log: &Log, length: usize, has_inserts: bool) -> Result<()> {
+        if log.has_room(length)? {
+            return Ok(());
+        }
+        let mut is_flushed = false;
+        loop {
+            match self.grow_log(|may_grow| log.reserve_if(length, may_grow)) {
                 Err(Error::Full { .. }) => {}
                 grown => return grown,
             }
-        }
-        for attempt in 1.. {
-            self.make_room().map_err(|error| self.explain_flush(error))?;
-            match grow() {
-                Err(Error::Full { .. }) if !brings => break,
-                // Others may have had the reserve, or have flushed, in between.
-                Err(Error::Full { .. }) if attempt < GROWTH_ATTEMPTS => {
-                    drop(self.reserve.wait_until_unused());
-                    self.workshop.merges.wait_for_one();
-                }
-                grown => return grown.map_err(|error| self.explain_growth(error, length)),
+            if is_flushed && !has_inserts {
+                return self.grow_for_deletes(log, length);
             }
-        }
-        match self.grow_for_deletes(log, length) {
-            Err(Error::Full { .. }) if !brings && self.make_way() => self.grow_for_deletes(log, length),
-            grown => grown,
+            if is_flushed && !self.workshop.merges.wait_for_one() {
+                return Err(self.refused_growth(length));
+            }
+            self.make_room()?;
+            self.reserve.wait_until_unused();
+            is_flushed = true;
         }
     }
 
-    /// Gives the log a small file, for which, and for the flush of what it brings, there is space beside the last of the reserve.
+    /// Gives the log a small file if there is room for the flush of what it brings as well.
     fn grow_for_deletes(&self, log: &Log, length: usize) -> Result<()> {
-        let options = &self.options.log;
-        let smallest = options.smallest_size(length);
-        let mut sizes = [options.first_segment_size.max(smallest), smallest].into_iter();
-        let Some(size) = sizes.find(|&size| self.reserve.has_last(with_flush(size))) else {
-            return Err(self.refused_deletes(with_flush(smallest)));
-        };
-        self.on_full(|| Ok(log.reserve_if(length, &mut |file| file <= size)?))
+        let (smallest, needed) = (self.options.log.smallest_size(length), self.bytes_of_small_file(length));
+        let mut may_grow = |file: u64| file <= smallest && self.reserve.has_room(needed);
+        let grown = self.with_room(|| Ok(log.reserve_if(length, &mut may_grow)?));
+        grown.map_err(|error| full_or(error, || format!("more deletes, until {needed} bytes are free for the log")))
     }
 
-    /// Refuses deletes where opening the store had to take what it has left, so that there is something for the next time.
-    fn keep_way(&self) -> Result<()> {
-        if self.reserve.is_short() && (!self.make_way() || self.reserve.is_short()) {
-            return Err(self.refused_deletes(0));
-        }
-        Ok(())
+    /// Bytes of the log's smallest file for an entry, and of the flush of what it brings.
+    fn bytes_of_small_file(&self, length: usize) -> u64 {
+        self.options.log.smallest_size(length).saturating_mul(1 + FLUSHED_PER_LOGGED)
     }
 
-    fn refused_deletes(&self, beside: u64) -> Error {
-        let free = self.reserve.missing_last() + beside;
-        let what = format!(
-            "more deletes, until {free} bytes are free: what the disk has left is for opening the store and for merges"
-        );
-        self.reserve.explain(Error::Full { what })
-    }
-
-    /// What is to be said where the log cannot grow for an entry: of a full disk, how much has to be free.
-    fn explain_growth(&self, error: Error, length: usize) -> Error {
+    fn refused_growth(&self, length: usize) -> Error {
         let file = self.options.log.first_segment_size.max(length as u64);
-        let free = file + self.reserve.missing(self.disk_needs(file));
-        match self.reserve.explain(error) {
-            Error::Full { .. } => Error::Full {
-                what: format!(
-                    "another file of the log and the flush of what it brings, until {free} bytes are free for them"
-                ),
-            },
-            other => other,
-        }
+        let reserved = self.bytes_to_reserve(self.log_room() + file);
+        let free = file + reserved.saturating_sub(self.reserve.length());
+        Error::Full { what: format!("another file of the log, until {free} bytes are free for it and its flush") }
     }
 
-    /// What is to be said where what is in memory cannot be flushed.
-    fn explain_flush(&self, error: Error) -> Error {
-        match self.reserve.explain(error) {
-            Error::Full { what } => {
-                let next = with_flush(self.options.log.smallest_size(0));
-                let free = self.memory_noted() as u64 + self.reserve.missing_last() + next;
-                Error::Full {
-                    what: format!("{what}, until {free} bytes are free for what is in memory and comes next"),
-                }
-            }
-            other => other,
-        }
-    }
-
-    /// Makes a merge of small components where there was no room for the one that the policy wants, so that
-    /// what is flushed on a full disk does not become many components, or, where nothing is small enough, of what deletes have left to be
-    /// freed; the error of the other one where nothing is.
-    pub fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
-        let manifest = self.workshop.manifest.current();
-        let mut largest = manifest.components().map(ComponentMeta::bytes).max().unwrap_or(0);
-        while largest > SMALLEST_MERGED {
-            largest /= 4;
-            let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
-            match self.merge_by(dataset, &smaller) {
-                Ok(false) | Err(Error::Full { .. }) => {}
-                merged => return merged,
-            }
-        }
-        if self.merge_fronts(dataset)? { Ok(true) } else { Err(error) }
-    }
-
-    /// Flushes everything, and has it merged.
+    /// Flushes everything, so that the log gives its files back and the reserve needs less.
     fn make_room(&self) -> Result<()> {
-        if self.flush_all()? {
+        let flushed = self.flush_all().map_err(|error| {
+            let free = self.memory_noted() as u64 + self.bytes_of_small_file(0);
+            full_or(error, || format!("the flush of what is in memory, until {free} bytes are free"))
+        });
+        if flushed? {
             self.after_flush();
         }
         // Another thread may have flushed, and not have come to this yet.
         self.datasets.load().values().for_each(|dataset| self.note_memory(dataset));
         self.reclaim_log(self.workshop.manifest.current().low_water);
-        self.restore_reserve();
-        Ok(())
+        self.reserve.resize(self.bytes_to_reserve(self.log_room()), true).map(drop)
     }
 
-    /// Flushes what is sealed, and waits for the flushes that others have begun.
-    fn flush_sealed(&self) -> Result<()> {
-        let datasets: Vec<_> = self.datasets.load().values().cloned().collect();
-        datasets.iter().try_for_each(|dataset| {
-            while self.flush_oldest(dataset)? {}
-            Ok(())
-        })
-    }
-
-    /// Refuses what brings more into the store while its disk reserve is in use.
+    /// Refuses inserts, imports and new indexes while the reserve is released (R2).
     pub fn check_disk(&self) -> Result<()> {
-        let is_spent = || {
-            self.restore_unused_reserve();
-            self.reserve.is_spent()
-        };
-        if !self.reserve.is_spent() || !is_spent() {
-            return Ok(());
-        }
-        // A flush that has the reserve gives it back, and with less in memory it is whole with less.
-        self.flush_sealed()?;
-        if !is_spent() {
-            return Ok(());
-        }
-        if self.memory_noted() as u64 > AUTOMATIC_MIN {
-            self.make_room()?;
-            if !is_spent() {
+        let mut is_flushed = false;
+        while self.reserve.is_released() {
+            // What uses the space may free some.
+            self.reserve.wait_until_unused();
+            if self.restore_reserve()? {
                 return Ok(());
             }
-        }
-        self.give_up_kept();
-        if !is_spent() {
-            return Ok(());
-        }
-        // A merge takes what is free until it ends, or fails and gives back what it has taken. One may just have.
-        let mut may_come = true;
-        while may_come {
-            may_come = self.workshop.merges.wait_for_one();
-            if !is_spent() {
-                return Ok(());
+            if !is_flushed && self.memory_noted() as u64 > AUTOMATIC_BYTES {
+                is_flushed = true;
+                self.make_room()?;
+            } else if !self.workshop.merges.wait_for_one() {
+                let free = self.bytes_to_reserve(self.log_room()).saturating_sub(self.reserve.length());
+                let what =
+                    format!("more records: the disk is full, and its reserve is released until {free} bytes are free");
+                return Err(Error::Full { what });
             }
         }
-        let missing = self.reserve.missing(self.disk_needs(0));
-        Err(Error::Full {
-            what: format!(
-                "more records: the disk is full, and what its reserve had is for deletes and merges \
-                 until {missing} bytes are free for it again"
-            ),
-        })
+        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Says of a full disk what is missing.
+fn full_or(error: Error, what: impl FnOnce() -> String) -> Error {
+    match error {
+        Error::Full { .. } => Error::Full { what: what() },
+        other => other,
+    }
+}

@@ -1,26 +1,26 @@
-//! Candidates of a join: inner keys, each with the outer geometry near which it was found.
+//! Candidates of a join: inner keys, each with the outer geometry that it was found for.
 
 use terrane_space::Point;
 
 use super::pair::{Met, Place};
 
-/// Candidates that are sorted by inner key and looked up together, at most.
+/// Maximal number of candidates that are sorted by inner key and looked up together.
 const CANDIDATES_MAX: usize = 16 << 10;
 
-/// An inner record that may be the partner of an outer one.
+/// An inner record that may match an outer one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Number of the outer geometry among those of these candidates.
+    /// The outer geometry's number among those of these candidates.
     pub outer: u32,
     key_length: u32,
     key_start: usize,
-    /// Where it is, if the index tells.
+    /// Its place, if the index has it.
     pub point: Point,
-    /// How the pair lies, where the index told that it is one.
+    /// The pair's relation, if the index alone shows that it is one.
     pub met: Option<Met>,
 }
 
-/// An outer geometry with its row in the batch at hand.
+/// An outer geometry with its row in the current batch.
 pub(super) struct OuterPlace {
     pub row: u32,
     pub place: Place,
@@ -33,12 +33,12 @@ pub(super) struct Candidates {
     keys: Vec<u8>,
     places: Vec<OuterPlace>,
     places_bytes: usize,
-    /// Those that are done.
+    /// Number of candidates already processed.
     pub taken: usize,
 }
 
 impl Candidates {
-    /// Forgets all but the outer geometry that was added last, if there is more to be found near that one.
+    /// Removes all candidates, and all outer geometries except the last one if `keep_last`.
     pub fn clear(&mut self, keep_last: bool) {
         self.all.clear();
         self.keys.clear();
@@ -51,18 +51,18 @@ impl Candidates {
         }
     }
 
-    /// Adds an outer geometry, for which the next candidates are.
+    /// Adds an outer geometry. The next candidates belong to it.
     pub fn add_outer(&mut self, outer: OuterPlace) {
         self.places_bytes += outer.place.memory_used();
         self.places.push(outer);
     }
 
-    /// The outer geometry that was added last.
+    /// The last outer geometry.
     pub fn last_outer(&self) -> Option<&OuterPlace> {
         self.places.last()
     }
 
-    /// Adds a candidate for the outer geometry that was added last.
+    /// Adds a candidate for the last outer geometry.
     pub fn push(&mut self, key: &[u8], point: Point, met: Option<Met>) {
         self.all.push(Candidate {
             outer: self.places.len().saturating_sub(1) as u32,
@@ -82,15 +82,15 @@ impl Candidates {
         self.taken == self.all.len()
     }
 
-    /// Whether they should be worked off before more are added. A single outer geometry never fills them, however large
-    /// it is: a join has to hold the one whose partners it looks for.
+    /// Whether they should be processed before more are added. A single outer geometry never fills
+    /// them, however large it is, because a join must hold the current one.
     pub fn is_full(&self, bytes_max: usize) -> bool {
         let bytes = self.keys.len() + self.all.len() * size_of::<Candidate>();
         let places_fill = self.places.len() > 1 && self.places_bytes >= bytes_max;
         self.all.len() >= CANDIDATES_MAX || bytes >= bytes_max || places_fill
     }
 
-    /// Brings them into the order of keys, in which records are looked up.
+    /// Sorts them by key, the order in which records are looked up.
     pub fn sort(&mut self) {
         let keys = &self.keys;
         let key = |candidate: &Candidate| key_of(keys, candidate);

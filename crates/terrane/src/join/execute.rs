@@ -1,7 +1,9 @@
-//! Answering joins: outer rows, candidates from the inner side, their records, exact predicates, batches.
+//! Answering joins: outer rows, candidates from the inner side, their records, exact predicates,
+//! batches.
 //!
-//! As queries do, a join reads its snapshots' versions anew from piece to piece, and goes through the memory components
-//! for an outer geometry before it gives rows away, so it never keeps sealed memory for long.
+//! Like a query, a join reads its snapshots' versions again for every piece of work. It searches
+//! the memory components for an outer geometry before it returns rows, so it never holds sealed
+//! memory for long.
 
 use std::sync::Arc;
 
@@ -30,17 +32,17 @@ use crate::{Error, Result};
 /// The pairs of a join, batch by batch.
 pub struct JoinRows {
     outer: Outer,
-    /// The outer rows at hand.
+    /// The current outer rows.
     batch: Option<OuterBatch>,
-    /// Of those rows, in a self-join of which not all pairs are wanted.
+    /// Their keys, in a self-join that excludes some pairs.
     outer_keys: Vec<Vec<u8>>,
-    /// The search near the outer geometry that the candidates have last.
+    /// The search for the last outer geometry of the candidates.
     probe: Option<Probe>,
     candidates: Candidates,
     inner: Inner,
     schema: SchemaRef,
     left: u64,
-    /// Whether the pairs are only counted.
+    /// Whether pairs are only counted.
     counting: bool,
     failed: bool,
     probes: u64,
@@ -53,9 +55,9 @@ pub struct JoinRows {
 /// Why [`JoinRows::gather`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gathered {
-    /// There are candidates to work off.
+    /// There are candidates to process.
     Candidates,
-    /// The outer side has ended, or no more pairs are wanted.
+    /// The outer side has ended, or the limit is reached.
     End,
 }
 
@@ -64,14 +66,14 @@ struct Inner {
     predicate: Predicate,
     filters: Filters,
     probed: Probed,
-    /// Whether it holds nothing but points, which the index tells exactly.
+    /// Whether it has points only, which the index stores exactly.
     points: bool,
-    /// Whether records are needed, or the index has all but what only they tell of some points.
+    /// Whether records are always needed. Otherwise the index suffices, except for some points.
     needs_records: bool,
     coordinates: WantedCoordinates,
     pairs: JoinPairs,
     columns: Option<Vec<String>>,
-    /// Dropped last, behind the components that are read.
+    /// Dropped last, after the components.
     snapshot: Snapshot,
 }
 
@@ -149,7 +151,7 @@ impl JoinRows {
         &self.schema
     }
 
-    /// How the answer was found, up to the pairs taken so far.
+    /// How the answer was found, up to the pairs returned so far.
     pub fn explanation(&self) -> JoinExplanation {
         let mut inner = self.explanation.clone();
         if let Some(Probe::Index(scan)) = &self.probe {
@@ -183,7 +185,7 @@ impl JoinRows {
         result
     }
 
-    /// The number of pairs that are left.
+    /// Number of the remaining pairs.
     pub(super) fn count_all(&mut self) -> Result<u64> {
         while self.left > 0 && self.gather(None)? == Gathered::Candidates {
             self.work_off(None)?;
@@ -218,8 +220,9 @@ impl JoinRows {
         self.inner.snapshot.pages_read()
     }
 
-    /// Gathers the next candidates, all of one outer batch. A builder is told when the outer batch of its pairs is let
-    /// go. Outer geometries that fill the budget without a candidate are dropped, and the search continues.
+    /// Gathers the next candidates, all from one outer batch. Before the outer batch of the
+    /// builder's pairs is dropped, the builder copies its rows. Outer geometries that fill the
+    /// budget without a candidate are dropped, and the search continues.
     fn gather(&mut self, mut builder: Option<&mut PairBuilder<'_>>) -> Result<Gathered> {
         let (mut started, mut pages) = (self.now_ns(), self.pages_read());
         let bytes_max = self.inner.snapshot.work_bytes() / 4;
@@ -280,7 +283,7 @@ impl JoinRows {
         Ok(true)
     }
 
-    /// Begins the search near the next outer geometry of the batch; false where there is none.
+    /// Begins the search for the next outer geometry of the batch; false if there is none.
     fn begin_probe(&mut self) -> Result<bool> {
         let Some(batch) = &mut self.batch else { return Ok(false) };
         let system = self.inner.predicate.system;
@@ -324,7 +327,7 @@ impl JoinRows {
         let Some(outer) = self.candidates.last_outer() else { return Ok(()) };
         let inner = &self.inner;
         let outer_key = self.outer_keys.get(outer.row as usize).map(Vec::as_slice);
-        // What is found is kept apart, as the outer geometry lies among the candidates.
+        // Collected separately, because the outer geometry is borrowed from the candidates.
         let mut found = Found { keys: Vec::new(), all: Vec::new(), counted: 0 };
         let (mut candidates, counts) = (0, self.counting && !inner.needs_records);
         let place = &outer.place;
@@ -375,7 +378,7 @@ impl JoinRows {
         self.left -= pairs;
     }
 
-    /// Makes pairs of the candidates until the builder is full; without one, counts them.
+    /// Turns candidates into pairs until the builder is full. Without a builder, counts them.
     fn work_off(&mut self, mut builder: Option<&mut PairBuilder<'_>>) -> Result<()> {
         let (started, pages) = (self.now_ns(), self.pages_read());
         let snapshot = self.inner.snapshot.clone();
@@ -416,14 +419,14 @@ impl JoinRows {
     }
 }
 
-/// What a step of a probe found.
+/// Result of one step of a probe.
 struct Found {
     keys: Vec<u8>,
     all: Vec<(usize, terrane_space::Rect, Option<Met>)>,
     counted: u64,
 }
 
-/// The inner record at hand, which several candidates in a row may have.
+/// The current inner record, which several candidates in a row may share.
 #[derive(Default)]
 struct RecordReader<'v> {
     read: Option<ReadRecord<'v>>,
@@ -432,7 +435,7 @@ struct RecordReader<'v> {
 struct ReadRecord<'v> {
     key: Vec<u8>,
     stored: PrimaryValue<'v>,
-    /// Its geometry, if it meets the inner side's conditions and has one.
+    /// Its geometry, if it has one and the record meets the inner side's conditions.
     place: Option<Place>,
 }
 
@@ -472,7 +475,7 @@ impl ReadRecord<'_> {
 }
 
 impl Inner {
-    /// Whether the index does not have all that the pair of a candidate takes of its record.
+    /// Whether the pair of a candidate needs its record, because the index lacks something.
     fn needs_record_of(&self, candidate: &Candidate) -> bool {
         self.needs_records || self.coordinates.are_in_record_alone(candidate.point)
     }
@@ -488,7 +491,7 @@ impl Inner {
 }
 
 impl JoinPairs {
-    /// Whether a pair of these keys is wanted, of which the outer one is there where not all are.
+    /// Whether a pair of these keys is wanted. The outer key is there unless all pairs are wanted.
     fn wants(self, outer: Option<&[u8]>, inner: &[u8]) -> bool {
         match (self, outer) {
             (Self::Distinct, Some(outer)) => outer != inner,
@@ -498,11 +501,11 @@ impl JoinPairs {
     }
 }
 
-/// Refuses joins that make no sense.
+/// Refuses invalid joins.
 fn check(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Predicate> {
     if !std::sync::Arc::ptr_eq(&outer.engine, &inner.engine) || outer.sequence() != inner.sequence() {
         return Err(Error::usage(
-            "the two sides of a join are read at one moment of one store; take both snapshots with snapshot_with",
+            "both sides of a join must be snapshots of one moment of one store; take both snapshots with snapshot_with",
         ));
     }
     for query in [&join.outer, &join.inner] {
@@ -511,7 +514,7 @@ fn check(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Predicate> {
     let (outer_system, system) = (outer.schema().system, inner.schema().system);
     if outer_system != system {
         return Err(Error::usage(format!(
-            "dataset {:?} is {} and dataset {:?} is {}, so their geometries cannot be compared; import one of them anew",
+            "dataset {:?} is {} and dataset {:?} is {}, so their geometries cannot be compared; import one of them again",
             outer.dataset_name(),
             system_name(outer_system),
             inner.dataset_name(),

@@ -1,4 +1,4 @@
-//! How a join was answered.
+//! How a join was executed.
 
 use std::fmt;
 
@@ -7,24 +7,25 @@ use serde::Serialize;
 use crate::query::Explanation;
 use crate::query::plan::UNFIT;
 
-/// What a join did to find its answer. Complete when the last pair has been taken.
+/// What a join did to find its answer. Complete after the last pair.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JoinExplanation {
-    /// What makes a pair.
+    /// The predicate of pairs.
     pub on: String,
-    /// Which pairs of a self-join are wanted: `all`, `distinct` or `ordered`.
+    /// The wanted pairs of a self-join: `all`, `distinct` or `ordered`.
     pub wanted: &'static str,
-    /// Outer geometries that were looked for on the inner side.
+    /// Number of outer geometries searched on the inner side.
     pub probes: u64,
-    /// Of these, those for which all inner records were gone through although there is a spatial index, as what it has to note as
-    /// deleted does not fit in memory.
+    /// Number of these for which all inner records were read, although there is a spatial index.
+    /// The deleted keys of their windows did not fit in memory.
     pub probes_of_records: u64,
-    /// Pairs found.
+    /// Number of pairs found.
     pub pairs: u64,
     /// How the outer rows were found.
     pub outer: Explanation,
-    /// What was done on the inner side, for all outer rows together: `spatial index`, `spatial index only`, or
-    /// `primary scan` where the records are gone through for each of them. Its matches are the pairs.
+    /// The work on the inner side, for all outer rows together: `spatial index`,
+    /// `spatial index only`, or `primary scan` if all records are read for each outer row. Its
+    /// matches are the pairs.
     pub inner: Explanation,
 }
 

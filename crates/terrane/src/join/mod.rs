@@ -1,9 +1,10 @@
-//! Joins: the records of one dataset with those of another, or of the same, that lie near them.
+//! Joins: pairs of nearby records from two datasets, or from one.
 //!
-//! A join goes through the rows of the outer side, which any query gives, and looks for each in a spatial index of the
-//! inner side (index-nested-loop join). Where keys and points are all that is wanted, the indexes alone answer. Exact
-//! predicates on the geometries decide, in the order of an ordinary query: index, record, geometry. Both sides are read
-//! at one sequence number of the store.
+//! A join is an index-nested-loop join. It reads the rows of the outer side, which is any query,
+//! and searches each of them in a spatial index of the inner side. Exact predicates on the
+//! geometries decide, in the order of an ordinary query: index, record, geometry. If only keys and
+//! points are wanted, the indexes alone answer. Both sides are read at one sequence number of the
+//! store.
 
 mod candidates;
 mod execute;
@@ -23,19 +24,22 @@ use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
 impl Snapshot {
-    /// Joins this dataset, as the outer one, with another or with itself; the pairs come in batches, in no order. The
-    /// columns are those of the outer side, those of the inner side, and the distance if the join is on one.
+    /// Joins this dataset, as the outer one, with another or with itself.
+    ///
+    /// The pairs come in batches, in no order. The columns are those of the outer side, those of
+    /// the inner side, and the distance if the join is on one.
     ///
     /// # Errors
-    /// Snapshots of different stores or moments ([`Dataset::snapshot_with`]); a join that makes no sense; damage; storage.
+    /// Snapshots of different stores or moments ([`Dataset::snapshot_with`]); an invalid join;
+    /// damage; storage.
     pub fn join(&self, inner: &Self, join: &Join) -> Result<JoinRows> {
         JoinRows::new(self, inner, join)
     }
 
-    /// The number of pairs, without making rows of them.
+    /// The number of pairs, without building rows.
     ///
     /// # Errors
-    /// As [`Self::join`].
+    /// Those of [`Self::join`].
     pub fn count_join(&self, inner: &Self, join: &Join) -> Result<u64> {
         Ok(self.count_join_explained(inner, join)?.0)
     }
@@ -43,7 +47,7 @@ impl Snapshot {
     /// The number of pairs, and how it was found.
     ///
     /// # Errors
-    /// As [`Self::join`].
+    /// Those of [`Self::join`].
     pub fn count_join_explained(&self, inner: &Self, join: &Join) -> Result<(u64, JoinExplanation)> {
         let mut pairs = JoinRows::counting(self, inner, join)?;
         Ok((pairs.count_all()?, pairs.explanation()))
@@ -51,15 +55,15 @@ impl Snapshot {
 }
 
 impl Dataset {
-    /// What this dataset and another of the same store hold at one moment, for a join of them: what was committed
-    /// before it is in both, what was not is in neither.
+    /// The state of this dataset and another of the same store at one moment, for a join of them. A
+    /// commit is in both snapshots or in neither.
     ///
     /// # Errors
-    /// A dataset of another store.
+    /// The other dataset belongs to another store.
     pub fn snapshot_with(&self, other: &Self) -> Result<(Snapshot, Snapshot)> {
         if !std::sync::Arc::ptr_eq(&self.engine, &other.engine) {
             return Err(Error::usage(format!(
-                "the datasets {:?} and {:?} are of different stores, which have no moment in common",
+                "the datasets {:?} and {:?} belong to different stores, so they have no common snapshot",
                 self.name(),
                 other.name()
             )));

@@ -26,10 +26,11 @@ use crate::{Error, Result};
 /// The rows of the outer side.
 pub(super) struct Outer {
     source: Source,
-    /// Pages that were read to see whether a spatial index alone has the rows, and to pass its memory components if so.
+    /// Pages read to find out whether a spatial index alone has the rows, and to pass its memory
+    /// components.
     pages_before_rows: u64,
     schema: std::sync::Arc<Schema>,
-    /// Which columns are wanted in the answer; the others are what the join itself reads.
+    /// Positions of the columns in the answer. The others are read for the join itself.
     pub wanted: Vec<usize>,
     pub arrow: arrow_schema::SchemaRef,
 }
@@ -40,7 +41,7 @@ enum Source {
 }
 
 impl Outer {
-    /// The rows of a query; `columns` are those that the answer has.
+    /// The rows of a query. `columns` are those of the answer.
     pub fn new(snapshot: &Snapshot, query: &Query, columns: Option<Vec<String>>) -> Result<Self> {
         let blame = |error| JoinSide::Outer.blame(snapshot, error);
         let schema = snapshot.schema();
@@ -62,7 +63,7 @@ impl Outer {
             Source::Rows(rows) => rows.schema().clone(),
             Source::Points(points) => points.arrow.clone(),
         };
-        // A query for the nearest has its distances in the last column.
+        // A nearest-neighbour query has its distances in the last column.
         let distances = query.nearest.map(|_| arrow.fields().len() - 1);
         let wanted = (0..wanted).chain(distances).collect();
         Ok(Self { source, pages_before_rows, schema, wanted, arrow })
@@ -87,7 +88,7 @@ impl Outer {
     }
 }
 
-/// Rows of a dataset of points of which keys and points are enough, from a spatial index alone.
+/// Rows of a point dataset, if keys and points suffice, from a spatial index alone.
 struct PointRows {
     snapshot: Snapshot,
     filters: Filters,
@@ -104,7 +105,7 @@ struct PointRows {
 }
 
 impl PointRows {
-    /// None where more is needed, or another way is better.
+    /// `None` if more is needed, or another plan is better.
     fn new(
         snapshot: &Snapshot,
         query: &Query,
@@ -120,7 +121,8 @@ impl PointRows {
         let versions = snapshot.versions();
         let is_not_whole = |version: &Arc<Version>| !version.indexes[SPATIAL as usize].is_whole();
         let mut explanation = Explanation { plan: "spatial index only", ..Explanation::default() };
-        // What has no place is in no pair, so the index has all that is wanted also where no place is asked for.
+        // Records without a geometry are in no pair. So the index has all wanted rows, even without
+        // a window.
         let (place, windows): (usize, &[Rect]) = match filters.windows() {
             Some(windows) => match choose_path(snapshot, &filters, query.index.as_deref(), false)? {
                 (Path::Windows(place), considered) => {
@@ -151,7 +153,7 @@ impl PointRows {
             explanation,
             snapshot: snapshot.clone(),
         };
-        // So that no sealed memory is kept, however slowly the rows are taken.
+        // So that no sealed memory is held, however slowly the rows are read.
         while !rows.ended && !rows.scan.is_past_memory()? {
             rows.advance()?;
         }
@@ -225,7 +227,7 @@ pub(super) struct OuterBatch {
     pub batch: RecordBatch,
     key: usize,
     geometry: GeometryArrays,
-    /// The next one to be joined.
+    /// The next row to join.
     pub next: usize,
 }
 

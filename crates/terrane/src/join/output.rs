@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The schema of pairs.
 ///
 /// # Errors
-/// Names of which two are still the same with their prefixes.
+/// Two columns have the same name even with their prefixes.
 pub(super) fn schema_of(join: &Join, outer: &Fields, inner: &Fields) -> Result<SchemaRef> {
     let names = |fields: &Fields| -> HashSet<String> { fields.iter().map(|field| field.name().clone()).collect() };
     let (outer_names, inner_names) = (names(outer), names(inner));
@@ -30,7 +30,7 @@ pub(super) fn schema_of(join: &Join, outer: &Fields, inner: &Fields) -> Result<S
     let mut seen = HashSet::new();
     if let Some(twice) = fields.iter().find(|field| !seen.insert(field.name().clone())) {
         return Err(Error::usage(format!(
-            "two columns of the join would be called {:?}; give other prefixes than {:?} for the outer and {:?} for the \
+            "two columns of the join would be named {:?}; choose other prefixes than {:?} for the outer and {:?} for the \
              inner columns that both sides have",
             twice.name(),
             join.outer_prefix,
@@ -46,12 +46,12 @@ pub(super) fn schema_of(join: &Join, outer: &Fields, inner: &Fields) -> Result<S
 /// Collects pairs into a batch.
 pub(super) struct PairBuilder<'a> {
     schema: &'a SchemaRef,
-    /// Columns of outer rows that are in the answer.
+    /// Columns of the outer rows in the answer.
     outer_columns: &'a [usize],
     inner: BatchBuilder<'a>,
-    /// Rows of the outer batch at hand, one for each pair.
+    /// Rows of the current outer batch, one per pair.
     picked: Vec<u32>,
-    /// Outer columns of the pairs before those.
+    /// Outer columns of the earlier pairs.
     pieces: Vec<Vec<ArrayRef>>,
     outer_bytes: usize,
     bytes_max: usize,
@@ -63,21 +63,21 @@ impl<'a> PairBuilder<'a> {
         Self { schema, outer_columns, inner, picked: Vec::new(), pieces: Vec::new(), outer_bytes: 0, bytes_max }
     }
 
-    /// The builder of the inner columns of the next pair, to which a row has to be appended.
+    /// The builder for the next pair's inner columns. One row must be appended to it.
     pub fn inner(&mut self) -> &mut BatchBuilder<'a> {
         &mut self.inner
     }
 
-    /// Adds the outer columns of the pair of which the inner ones were appended.
+    /// Adds the outer columns of the pair whose inner columns were appended.
     pub fn add_outer(&mut self, batch: &OuterBatch, row: u32) {
-        /// Of a column that is not of variable length.
+        /// Of a column with values of fixed length.
         const SLOT_BYTES: usize = 9;
         self.picked.push(row);
         self.outer_bytes +=
             self.outer_columns.len() * SLOT_BYTES + batch.variable_bytes(row as usize, self.outer_columns);
     }
 
-    /// Takes what was picked out of an outer batch that is let go.
+    /// Copies the picked rows of an outer batch, before the batch is dropped.
     pub fn leave(&mut self, batch: &OuterBatch) -> Result<()> {
         if self.picked.is_empty() {
             return Ok(());
@@ -97,7 +97,7 @@ impl<'a> PairBuilder<'a> {
         self.inner.is_full() || self.rows() > 0 && self.outer_bytes + self.inner.bytes() >= self.bytes_max
     }
 
-    /// The pairs so far as a batch.
+    /// The collected pairs as a batch.
     pub fn finish(mut self, batch: Option<&OuterBatch>) -> Result<RecordBatch> {
         if let Some(batch) = batch {
             self.leave(batch)?;

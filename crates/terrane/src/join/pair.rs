@@ -1,4 +1,4 @@
-//! The predicate of a join: an outer geometry, prepared to be compared with many inner ones.
+//! The predicate of a join, with an outer geometry that is prepared for many comparisons.
 
 use std::cell::OnceCell;
 
@@ -13,16 +13,16 @@ use crate::query::filter::damaged;
 use crate::record::GeometryRef;
 use crate::{Error, Result};
 
-/// How a pair lies, if it is one.
+/// The relation of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Met {
-    /// Of a join on a distance.
+    /// For a join on a distance.
     pub distance: Option<f64>,
 }
 
 const MET: Option<Met> = Some(Met { distance: None });
 
-/// A stored geometry that is not a point, prepared as far as it is needed.
+/// A stored geometry that is not a point, prepared as far as needed.
 pub(super) struct Shape {
     system: CoordinateSystem,
     wkb: Vec<u8>,
@@ -35,13 +35,13 @@ impl Shape {
         Self { system, wkb: wkb.to_vec(), query: OnceCell::new(), edges: OnceCell::new() }
     }
 
-    /// To be compared by predicates.
+    /// The form for predicates.
     fn query(&self) -> Result<&QueryGeometry> {
         if let Some(query) = self.query.get() {
             return Ok(query);
         }
         let mut query = QueryGeometry::new(&self.wkb, self.system).map_err(damaged)?;
-        // Stored areas may overlap, which are one area each then, and not one of all.
+        // The parts of stored areas may overlap; then each part is an area of its own.
         if matches!(query.geometry(), geo_types::Geometry::MultiPolygon(_)) && check_valid(query.geometry()).is_err() {
             let collection = geo_types::Geometry::GeometryCollection([query.geometry().clone()].into_iter().collect());
             query = QueryGeometry::new(&from_geo(&collection), self.system).map_err(damaged)?;
@@ -57,7 +57,7 @@ impl Shape {
         Ok(self.edges.get_or_init(|| edges))
     }
 
-    /// The distance to another one, if it is at most so much.
+    /// The distance to another shape, if it is at most `distance_max`.
     fn distance_at_most(&self, other: &Self, distance_max: f64) -> Result<Option<f64>> {
         if self.query()?.intersects(&other.wkb).map_err(damaged)? {
             return Ok(Some(0.0));
@@ -84,9 +84,9 @@ impl Place {
         }
     }
 
-    /// About the bytes that it takes when all of it is prepared.
+    /// Approximate memory in bytes when all of it is prepared.
     pub fn memory_used(&self) -> usize {
-        /// Of each byte of a geometry, in the trees over its edges.
+        /// Per byte of a geometry, in the trees over its edges.
         const PREPARED_BYTES: usize = 16;
         size_of::<Self>()
             + match self {
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-/// What makes a pair.
+/// The predicate of pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predicate {
     pub on: JoinOn,
@@ -104,17 +104,17 @@ pub(super) struct Predicate {
 }
 
 impl Predicate {
-    /// Refuses what no two geometries can meet.
+    /// Refuses a distance that no pair can have.
     pub fn check(&self) -> Result<()> {
         match self.on {
-            JoinOn::WithinDistance(distance) if !distance.is_finite() || distance < 0.0 => Err(Error::usage(format!(
-                "{distance} is no distance for a join; it has to be a finite number that is not negative"
-            ))),
+            JoinOn::WithinDistance(distance) if !distance.is_finite() || distance < 0.0 => {
+                Err(Error::usage(format!("{distance} is not a distance for a join; use a finite number of at least 0")))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Windows one of which the box of every inner geometry meets that makes a pair with this one.
+    /// Windows such that the box of every matching inner geometry meets one of them.
     pub fn windows(&self, outer: &Place) -> Result<Vec<Rect>> {
         match (outer, self.on) {
             (Place::Point(point, _), JoinOn::WithinDistance(distance)) => Ok(match self.system {
@@ -132,7 +132,7 @@ impl Predicate {
         }
     }
 
-    /// Whether an outer geometry makes a pair with an inner point.
+    /// Whether an outer geometry and an inner point are a pair.
     pub fn meets_point(&self, outer: &Place, inner: Point) -> Result<Option<Met>> {
         match (outer, self.on) {
             (Place::Point(point, prepared), JoinOn::WithinDistance(distance_max)) => {
@@ -155,7 +155,7 @@ impl Predicate {
         }
     }
 
-    /// Whether two geometries make a pair.
+    /// Whether two geometries are a pair.
     pub fn meets(&self, outer: &Place, inner: &Place) -> Result<Option<Met>> {
         let inner = match inner {
             Place::Point(point, _) => return self.meets_point(outer, *point),
@@ -188,13 +188,14 @@ impl Predicate {
         Ok(distance.and_then(|distance| near(distance, distance_max)))
     }
 
-    /// Whether two points are one place.
+    /// Whether two points are the same place.
     fn is_same(&self, a: Point, b: Point) -> bool {
         let is_antimeridian = self.system == CoordinateSystem::LonLat && a.x.abs() == 180.0;
         a == b || is_antimeridian && a.x == -b.x && a.y == b.y
     }
 
-    /// A point as a geometry in which others may lie; none where it is beyond whatever else there can be.
+    /// A point as a geometry that may contain others; `None` if it lies beyond all valid
+    /// coordinates.
     fn point_query(&self, point: Point) -> Result<Option<QueryGeometry>> {
         if check_exact_coordinates(self.system, point.x, point.y).is_err() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The search for the partners of one outer geometry on the inner side.
+//! The search for the inner matches of one outer geometry.
 
 use std::ops::ControlFlow;
 
@@ -12,15 +12,15 @@ use crate::schema::{GeometryColumn, Schema};
 use crate::secondary::PRIMARY;
 use crate::snapshot::{ScanPosition, Snapshot};
 
-/// Everything that an index holds.
+/// A window that contains all entries.
 pub(super) const EVERYWHERE: Rect =
     Rect { x0: f64::NEG_INFINITY, y0: f64::NEG_INFINITY, x1: f64::INFINITY, y1: f64::INFINITY };
 
-/// Where inner records are looked for.
+/// The inner side of the search.
 pub(super) struct Probed {
-    /// Place of the spatial index, if it is not all records that are gone through for each outer one.
+    /// Slot of the spatial index; `None` if all records are read for each outer geometry.
     pub index: Option<usize>,
-    /// Whether what is deleted can be noted whatever the windows are.
+    /// Whether the deleted keys fit in memory for any windows.
     always_fits: bool,
 }
 
@@ -33,7 +33,7 @@ impl Probed {
         Ok(Self { index, always_fits })
     }
 
-    /// A search of some windows.
+    /// Begins a search of some windows.
     pub fn probe(&self, snapshot: &Snapshot, windows: Vec<Rect>) -> Result<Probe> {
         let versions = snapshot.versions();
         Ok(match self.index {
@@ -48,10 +48,10 @@ impl Probed {
     }
 }
 
-/// Candidates near one outer geometry, in pieces.
+/// The search for candidates of one outer geometry, step by step.
 pub(super) enum Probe {
     Index(IndexScan),
-    /// The records, of which the boxes are compared.
+    /// The records, whose boxes are compared.
     Records {
         partition: usize,
         position: ScanPosition,
@@ -59,11 +59,11 @@ pub(super) enum Probe {
     },
 }
 
-/// Records whose boxes are compared in one step.
+/// Number of records whose boxes are compared in one step.
 const RECORDS_STEP: usize = 1024;
 
 impl Probe {
-    /// Whether all memory components have been searched, so that none is kept from being freed.
+    /// Whether all memory components have been searched, so that the search holds none.
     pub fn is_past_memory(&mut self) -> Result<bool> {
         match self {
             Self::Index(scan) => scan.is_past_memory(),
@@ -103,13 +103,13 @@ impl Probe {
     }
 }
 
-/// The point that the box of an entry of a dataset of points is.
+/// The point of an entry in a point dataset. Its box has no extent.
 pub(super) fn point_of(rect: &Rect) -> Point {
     Point { x: rect.x0, y: rect.y0 }
 }
 
-/// The coordinates of points that are wanted as they are stored. An index tells them, but for the sign of zero: its entries have
-/// +0.0 for -0.0.
+/// The coordinate columns that are wanted as they are stored. An index stores them except for the
+/// sign of zero: its entries have +0.0 for -0.0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedCoordinates {
     x: bool,
@@ -117,7 +117,7 @@ pub(super) struct WantedCoordinates {
 }
 
 impl WantedCoordinates {
-    /// Those among some columns, or among all.
+    /// Those among the given columns, or among all.
     pub fn among(columns: Option<&[String]>, schema: &Schema) -> Self {
         let is_wanted = |name: &String| columns.is_none_or(|columns| columns.contains(name));
         match &schema.geometry {
@@ -126,7 +126,7 @@ impl WantedCoordinates {
         }
     }
 
-    /// Whether the record alone has those of a point that an index tells.
+    /// Whether only the record has the wanted coordinates of a point.
     pub fn are_in_record_alone(self, point: Point) -> bool {
         (self.x && point.x == 0.0) || (self.y && point.y == 0.0)
     }

@@ -1,4 +1,4 @@
-//! What joins say of the pages that they read.
+//! Page counts in the explanations of joins.
 
 use terrane_space::CoordinateSystem;
 
@@ -10,7 +10,8 @@ use crate::{Dataset, Key, Store};
 
 const RECORDS: u64 = 60_000;
 
-/// Points of which all but every tenth are deleted, in another component, which is more than fits into memory beside a search.
+/// Points in one component, and deletes of nine tenths of them in another. The deleted keys do not
+/// fit in memory beside a search.
 fn fill(dataset: &Dataset) {
     put(dataset, (0..RECORDS).map(|key| (Key::UInt(key), (key % 100) as f64, (key / 100) as f64)));
     dataset.flush().unwrap();
@@ -18,9 +19,10 @@ fn fill(dataset: &Dataset) {
     dataset.flush().unwrap();
 }
 
-/// Both sides together have read what was read: to plan, before the first batch, and after that.
+/// The counts of both sides together equal the pages read: for the plan, before the first batch,
+/// and after it.
 #[test]
-fn all_pages_that_a_join_reads_are_counted() {
+fn all_pages_read_by_a_join_are_counted() {
     let (store, outer) = points(CoordinateSystem::Planar, KeyType::UInt64);
     let inner = store.create_dataset("inner", (*outer.schema()).clone()).unwrap();
     fill(&outer);
@@ -31,7 +33,7 @@ fn all_pages_that_a_join_reads_are_counted() {
     let few = Query::new().window(9.5, 0.0, 20.5, 30.0);
     for (query, plan, is_read_before_rows) in [
         (few.clone(), "spatial index only", false),
-        // The index turns out to be of no use, which takes pages to see.
+        // The index turns out to be useless, and finding out reads pages.
         (Query::new().window(-1.0, -1.0, 90.0, 1e9), "primary scan", true),
         (few.nearest(10.0, 10.0, 300), "nearest", true),
     ] {

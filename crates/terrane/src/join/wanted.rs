@@ -1,35 +1,35 @@
-//! What a join is to find.
+//! The definition of a join: predicate, sides, and wanted pairs.
 
 use crate::Error;
 use crate::query::Query;
 use crate::snapshot::Snapshot;
 
-/// How the geometries of two records have to lie, so that they are a pair. All are exact, as the conditions of
-/// queries ([`Filter`](crate::Filter)); records without a geometry are in no pair.
+/// The predicate of a pair's geometries. It is exact, as are the filters of queries
+/// ([`Filter`](crate::Filter)). Records without a geometry are in no pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum JoinOn {
-    /// They are at most so far apart: metres on the sphere in `lonlat`, units of the coordinates in `planar`. A column
-    /// of distances is added to the answer.
+    /// Their distance is at most this: metres on the sphere in `lonlat`, units of the coordinates
+    /// in `planar`. The answer has a column of distances.
     WithinDistance(f64),
-    /// They have a point in common.
+    /// They have a common point.
     Intersects,
-    /// The inner one lies within the outer one, as the OGC defines it.
+    /// The inner geometry lies within the outer one, as the OGC defines it.
     Within,
-    /// The inner one contains the outer one: the outer lies within the inner.
+    /// The inner geometry contains the outer one: the outer lies within the inner.
     Contains,
 }
 
 /// Which pairs of a self-join are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JoinPairs {
-    /// All.
+    /// All pairs.
     #[default]
     All,
-    /// Those of two different records.
+    /// Pairs of two different records.
     Distinct,
-    /// Those of which the outer record's key is less than the inner one's: so none of a record with itself, and of two
-    /// that mirror each other, one. Where the sides have different conditions, a pair that has no mirror is left out as
-    /// well if its keys are the other way round.
+    /// Pairs with the outer key below the inner key. So a record is not paired with itself, and
+    /// only one of two mirrored pairs remains. If the two sides have different conditions, a pair
+    /// without a mirror is also left out when its outer key is the larger one.
     Ordered,
 }
 
@@ -69,13 +69,13 @@ impl Join {
         }
     }
 
-    /// Which rows of the outer dataset are joined, with which columns in the answer: any query.
+    /// The outer side: any query, with the columns of the answer.
     pub fn outer(self, outer: Query) -> Self {
         Self { outer, ..self }
     }
 
-    /// What the inner records have to meet besides, their columns in the answer, and the spatial index in which they are
-    /// looked for ([`Query::using_index`]). A query for the nearest, or one with a limit, is refused.
+    /// The inner side: filters, the columns of the answer, and the spatial index to search
+    /// ([`Query::using_index`]). A nearest-neighbour query, or one with a limit, is refused.
     pub fn inner(self, inner: Query) -> Self {
         Self { inner, ..self }
     }
@@ -85,12 +85,13 @@ impl Join {
         Self { pairs, ..self }
     }
 
-    /// What is put in front of the names of columns that both sides have; `outer_` and `inner_` if nothing else is said.
+    /// Prefixes for the columns whose names occur on both sides. The defaults are `outer_` and
+    /// `inner_`.
     pub fn prefixes(self, outer: impl Into<String>, inner: impl Into<String>) -> Self {
         Self { outer_prefix: outer.into(), inner_prefix: inner.into(), ..self }
     }
 
-    /// At most so many pairs.
+    /// Returns at most this many pairs.
     pub fn limit(self, limit: u64) -> Self {
         Self { limit: Some(limit), ..self }
     }
@@ -104,7 +105,7 @@ pub(crate) enum JoinSide {
 }
 
 impl JoinSide {
-    /// Says on which side a call is wrong. Errors of other kinds name their dataset.
+    /// Adds the side to an error of usage. Other errors name their dataset.
     pub fn blame(self, snapshot: &Snapshot, error: Error) -> Error {
         let side = match self {
             Self::Outer => "outer",

@@ -1,29 +1,28 @@
-//! The deadlock-free frame protocol for batches whose records are transactions of their own
+//! The deadlock-free frame protocol for batches whose records are separate transactions
 //! (lsm-spatial-transactions, section 3.4.2, Algorithm 1).
 //!
-//! Locks are tried record by record. Where one is refused, what is held is committed and
-//! synced and its locks are given back, and only then the lock is waited for: a thread
-//! waits only while it holds nothing (K3). The wait for the sync stands for the paper's
-//! WAIT record.
+//! Locks are tried record by record. If a lock is taken, the frame commits and syncs its records,
+//! releases their locks, and only then waits. So a thread waits only while it holds no lock (K3).
+//! The wait for the sync stands for the paper's WAIT record.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
 use super::table::{LockTable, PassHash};
 
-/// What [`Frame::acquire`] came to.
+/// Result of [`Frame::acquire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a lock that must be waited for is not held"]
+#[must_use = "the lock is not held after MustWait"]
 pub enum Acquire {
     /// The lock is held now.
     Acquired,
     /// The frame held it already: an earlier record of the frame has the same key or hash.
     AlreadyHeld,
-    /// Another holds it: see [`Frame::commit_then_wait`].
+    /// Another thread holds it: see [`Frame::commit_then_wait`].
     MustWait,
 }
 
-/// The locks of a batch under way. They are given back when it is dropped.
+/// The locks of a batch in progress. Dropping the frame releases them.
 #[derive(Debug)]
 pub struct Frame<'t> {
     table: &'t LockTable,
@@ -31,7 +30,7 @@ pub struct Frame<'t> {
 }
 
 impl<'t> Frame<'t> {
-    /// A frame that holds nothing. The thread must hold no other lock.
+    /// Creates a frame without locks. The thread must hold no other lock.
     pub fn new(table: &'t LockTable) -> Self {
         Self { table, held: HashSet::default() }
     }
@@ -41,7 +40,7 @@ impl<'t> Frame<'t> {
         self.held.len()
     }
 
-    /// Takes a lock if that needs no waiting.
+    /// Takes a lock if it is free.
     pub fn acquire(&mut self, hash: u64) -> Acquire {
         if self.held.contains(&hash) {
             return Acquire::AlreadyHeld;
@@ -53,10 +52,10 @@ impl<'t> Frame<'t> {
         Acquire::Acquired
     }
 
-    /// Runs `commit`, which must commit and sync all records locked so far, gives their locks
-    /// back, and then waits for the lock, which is the only one held on return.
+    /// Waits for a lock, which is the only one held on return.
     ///
-    /// If `commit` fails, its error is returned, nothing is waited for and all locks are
+    /// Before, it runs `commit`, which must commit and sync all records locked so far, and releases
+    /// their locks. If `commit` fails, its error is returned without a wait, and all locks are
     /// still held.
     pub fn commit_then_wait<E>(&mut self, hash: u64, commit: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         commit()?;
@@ -66,7 +65,7 @@ impl<'t> Frame<'t> {
         Ok(())
     }
 
-    /// Gives all locks back; their records must be committed and synced.
+    /// Releases all locks. Their records must be committed and synced.
     pub fn release(&mut self) {
         for hash in self.held.drain() {
             self.table.release(hash);

@@ -1,6 +1,6 @@
-//! The lock table under every interleaving of two or three threads. What a lock protects is
-//! a counter that is read and written apart: a lost exclusion loses a count, and a lost
-//! wake-up is a deadlock that loom reports.
+//! The lock table under every interleaving of two or three threads. A lock protects a counter that
+//! is read and written separately. If exclusion fails, the counter loses a count. A lost wake-up is
+//! a deadlock, which loom reports.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ impl Guarded {
     }
 }
 
-/// Runs `body` in `threads` threads, in every order; both counters must have been counted
-/// up `expected` times in the end.
+/// Runs `body` in `threads` threads, in every order. Both counters must equal `expected` in the
+/// end.
 fn explore(threads: usize, expected: [usize; 2], body: fn(&Guarded, usize)) {
     loom::model(move || {
         let guarded = Arc::new(Guarded { table: LockTable::new(), counts: Default::default() });
@@ -71,7 +71,7 @@ fn a_refused_try_waits_and_is_woken() {
 }
 
 #[test]
-fn locking_all_in_any_given_order_does_not_deadlock() {
+fn lock_all_in_any_order_does_not_deadlock() {
     explore(2, [2, 2], |guarded, thread| {
         let hashes = if thread == 0 { vec![0, 1] } else { vec![1, 0, 1] };
         let _guards = guarded.table.lock_all(hashes);
@@ -80,7 +80,7 @@ fn locking_all_in_any_given_order_does_not_deadlock() {
     });
 }
 
-/// Takes a lock as a batch does whose records are transactions of their own.
+/// Takes a lock like a batch whose records are separate transactions.
 fn lock_in_frame(frame: &mut Frame<'_>, hash: u64) {
     if frame.acquire(hash) == Acquire::MustWait {
         let committed: Result<(), Infallible> = frame.commit_then_wait(hash, || Ok(()));
@@ -88,7 +88,7 @@ fn lock_in_frame(frame: &mut Frame<'_>, hash: u64) {
     }
 }
 
-/// Counts in a frame, once for each record, under the lock of its hash.
+/// Counts in a frame, once per record, under the lock of its hash.
 fn count_in_frame(guarded: &Guarded, hashes: &[u64]) {
     let mut frame = Frame::new(&guarded.table);
     for &hash in hashes {
@@ -102,7 +102,7 @@ fn frames_in_opposite_orders_do_not_deadlock() {
     explore(2, [2, 2], |guarded, thread| count_in_frame(guarded, if thread == 0 { &[0, 1] } else { &[1, 0] }));
 }
 
-/// Different keys of one frame may have one hash, and so may keys before and after a wait.
+/// Different keys of a frame may share a hash, as may keys before and after a wait.
 #[test]
 fn frames_of_colliding_keys_do_not_deadlock() {
     explore(2, [3, 3], |guarded, thread| {
@@ -133,9 +133,9 @@ fn frames_and_single_records_do_not_deadlock() {
     });
 }
 
-/// The records before it are given up together with the frame, whose locks are given back once.
+/// A failed commit releases the frame's locks exactly once.
 #[test]
-fn a_frame_whose_commit_fails_gives_its_locks_to_who_waits() {
+fn a_frame_whose_commit_fails_hands_its_locks_to_waiters() {
     explore(2, [2, 2], |guarded, thread| {
         if thread == 0 {
             return count_in_frame(guarded, &[1, 0]);
@@ -154,7 +154,8 @@ fn a_frame_whose_commit_fails_gives_its_locks_to_who_waits() {
     });
 }
 
-/// As a query at read committed does: it tries the keys of entries, and waits for those that are held, one after the other.
+/// Like a query at read committed: it tries the keys of entries, and waits for the held ones one by
+/// one.
 #[test]
 fn readers_in_another_order_than_a_frame_do_not_deadlock() {
     explore(2, [1, 1], |guarded, thread| match thread {
@@ -166,7 +167,7 @@ fn readers_in_another_order_than_a_frame_do_not_deadlock() {
 }
 
 #[test]
-fn after_the_wait_for_an_instant_lock_that_was_refused_what_its_holder_did_is_seen() {
+fn a_wait_for_a_refused_instant_lock_shows_the_changes_of_its_holder() {
     explore(2, [1, 0], |guarded, thread| match thread {
         0 => {
             let _guard = guarded.table.lock(0);
@@ -181,13 +182,13 @@ fn after_the_wait_for_an_instant_lock_that_was_refused_what_its_holder_did_is_se
 }
 
 #[test]
-fn who_waited_for_an_instant_lock_sees_what_its_holder_did() {
+fn a_wait_for_an_instant_lock_shows_the_changes_of_its_holder() {
     explore(3, [1, 2], |guarded, thread| match thread {
         0 => {
             let _guard = guarded.table.lock(0);
             guarded.count(0);
         }
-        // In whatever order they come, nobody is left waiting.
+        // In every order, no thread keeps waiting.
         _ => {
             guarded.table.wait_instant(0);
             let _guard = guarded.table.lock(1);

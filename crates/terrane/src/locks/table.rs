@@ -1,4 +1,4 @@
-//! The table of held locks, in shards that are locked one at a time and briefly.
+//! The table of held locks. It consists of shards, which are latched briefly and one at a time.
 
 use std::collections::{HashMap, VecDeque, hash_map};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,17 +11,17 @@ const SHARDS: usize = 64;
 #[cfg(loom)]
 const SHARDS: usize = 1;
 
-/// Free slots that an empty shard keeps; a larger one is given back.
+/// Free slots that an empty shard keeps. A larger one is freed.
 const KEPT_SLOTS_MAX: usize = 1024;
 
-/// Exclusive locks by hash. Taking and giving back a lock that nobody else wants allocates
-/// nothing once the shard has grown to the number of locks held at once.
+/// Exclusive locks by hash. Taking and releasing an uncontended lock allocates nothing once the
+/// shard has grown to the number of locks held at once.
 #[derive(Debug)]
 pub struct LockTable {
     shards: Box<[Shard]>,
 }
 
-/// One part of the table, on cache lines of its own.
+/// One part of the table, on its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard {
@@ -33,19 +33,19 @@ type Held = HashMap<u64, Entry, BuildHasherDefault<PassHash>>;
 /// A held lock.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Who waits, longest first.
-    #[expect(clippy::box_collection, reason = "hardly any lock is waited for, and entries are to be small")]
+    /// The waiting threads, longest first.
+    #[expect(clippy::box_collection, reason = "few locks have waiters, and entries should be small")]
     waiters: Option<Box<VecDeque<Arc<Waiter>>>>,
 }
 
-/// A thread that waits for a lock to be handed to it.
+/// A thread that waits until a lock is handed to it.
 #[derive(Debug)]
 struct Waiter {
     granted: AtomicBool,
     thread: thread::Thread,
 }
 
-/// The keys are hashes already.
+/// A hasher for keys that are hashes already.
 #[derive(Debug, Default)]
 pub(super) struct PassHash(u64);
 
@@ -72,7 +72,7 @@ impl Default for LockTable {
 }
 
 impl LockTable {
-    /// A table in which nothing is locked.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self { shards: (0..SHARDS).map(|_| Shard { held: Mutex::new(Held::default()) }).collect() }
     }
@@ -82,15 +82,15 @@ impl LockTable {
         self.try_acquire(hash).then(|| LockGuard { table: self, hash })
     }
 
-    /// Takes a lock, waiting in line for it. The thread must hold no other lock (K3); a lock
-    /// that it holds already is waited for in vain.
+    /// Takes a lock, waiting in line for it. The thread must hold no other lock (K3). Waiting for a
+    /// lock that it already holds never ends.
     pub fn lock(&self, hash: u64) -> LockGuard<'_> {
         self.acquire(hash);
         LockGuard { table: self, hash }
     }
 
-    /// Takes the locks of all these hashes, each once, in ascending order. The thread must
-    /// hold no other lock (K3).
+    /// Takes the locks of all these hashes, each once, in ascending order. The thread must hold no
+    /// other lock (K3).
     pub fn lock_all(&self, mut hashes: Vec<u64>) -> LockSet<'_> {
         hashes.sort_unstable();
         hashes.dedup();
@@ -102,14 +102,15 @@ impl LockTable {
         set
     }
 
-    /// Whether an instant lock is granted without waiting (Kim 2016, section 3.4.1): one that is given back as soon as it is
-    /// granted. Here it is never taken, so nobody finds it held.
+    /// Whether an instant lock is granted without waiting. An instant lock is released as soon as
+    /// it is granted (Kim 2016, section 3.4.1). It is not taken here, so nobody finds it held.
     pub fn try_instant(&self, hash: u64) -> bool {
         !self.shard(hash).held.lock().contains_key(&hash)
     }
 
-    /// Waits in line for an instant lock, and gives it on: what its holder did before giving it back is seen on return. Who is
-    /// behind in the line waits until this thread has woken. The thread must hold no lock (K3).
+    /// Waits in line for an instant lock, and passes it on. On return, the changes made by its last
+    /// holder are visible. Later threads in the line wait until this thread has woken. The thread
+    /// must hold no lock (K3).
     pub fn wait_instant(&self, hash: u64) {
         if !self.try_instant(hash) {
             self.acquire(hash);
@@ -122,7 +123,7 @@ impl LockTable {
         self.shards.iter().map(|shard| shard.held.lock().len()).sum()
     }
 
-    /// Threads that wait for a lock at some moment during the call.
+    /// Number of threads waiting for a lock at some moment during the call.
     pub fn waiting(&self, hash: u64) -> usize {
         let held = self.shard(hash).held.lock();
         held.get(&hash).and_then(|entry| entry.waiters.as_ref()).map_or(0, |waiters| waiters.len())
@@ -150,8 +151,8 @@ impl LockTable {
                 waiter
             }
         };
-        // Parking may end for no reason; the grant is what counts. It pairs with the release
-        // in `release`, so what the last holder did is seen.
+        // Parking may end spuriously, so only the grant counts. The load pairs with the store in
+        // `release`, so the last holder's changes are visible.
         while !waiter.granted.load(Ordering::Acquire) {
             thread::park();
         }
@@ -165,7 +166,7 @@ impl LockTable {
         };
         let next = entry.get_mut().waiters.as_mut().and_then(|waiters| waiters.pop_front());
         match next {
-            // K2: the entry stays, it belongs to the waiter from here on.
+            // K2: the entry stays, and from here on it belongs to the waiter.
             Some(waiter) => {
                 drop(held);
                 waiter.granted.store(true, Ordering::Release);
@@ -182,21 +183,21 @@ impl LockTable {
 
     #[inline]
     fn shard(&self, hash: u64) -> &Shard {
-        // The map takes the low bits for the slot and the highest for its tags.
+        // The map uses the low bits for the slot and the highest for its tags.
         &self.shards[(hash >> 40) as usize % SHARDS]
     }
 }
 
-/// A held lock, given back when dropped. It may be dropped by another thread.
+/// A held lock. Dropping it releases the lock, in any thread.
 #[derive(Debug)]
-#[must_use = "the lock is given back when this is dropped"]
+#[must_use = "the lock is released when this is dropped"]
 pub struct LockGuard<'t> {
     table: &'t LockTable,
     hash: u64,
 }
 
 impl LockGuard<'_> {
-    /// The hash that is locked.
+    /// The locked hash.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -208,16 +209,16 @@ impl Drop for LockGuard<'_> {
     }
 }
 
-/// Held locks of an atomic batch, given back when dropped.
+/// The locks of an atomic batch. Dropping it releases them.
 #[derive(Debug)]
-#[must_use = "the locks are given back when this is dropped"]
+#[must_use = "the locks are released when this is dropped"]
 pub struct LockSet<'t> {
     table: &'t LockTable,
     hashes: Vec<u64>,
 }
 
 impl LockSet<'_> {
-    /// The hashes that are locked, ascending.
+    /// The locked hashes, ascending.
     pub fn hashes(&self) -> &[u64] {
         &self.hashes
     }

@@ -1,4 +1,5 @@
-//! Candidates that their entries do not decide. They are a chunk of their own, of which the records are fetched and judged.
+//! Candidates set aside because index entries cannot decide them. They form a chunk of their own,
+//! whose records are read and judged.
 
 use super::execute::{Execution, Source};
 use super::keys::Keys;
@@ -7,7 +8,7 @@ use super::keys::Keys;
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     keys: Keys,
-    /// Whether the chunk is of such candidates.
+    /// Whether the current chunk consists of such candidates.
     is_judged: bool,
 }
 
@@ -16,24 +17,24 @@ impl Aside {
         self.keys.push(key);
     }
 
-    /// Those that wait.
+    /// The candidates that are set aside.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 }
 
 impl Execution {
-    /// Whether it is known that a candidate of the chunk matches, without its record.
+    /// Whether every candidate of the chunk is known to match without its record.
     pub fn candidates_match(&self) -> bool {
         match self.source {
             Source::Nearest(_) => true,
-            // At read committed, a record that is fetched may be younger than its entry.
+            // At read committed, a record that is fetched may be newer than its entry.
             _ => self.entries_decide && !self.aside.is_judged && (self.committed.is_none() || !self.reads_records),
         }
     }
 
-    /// At read committed: of the entries that were added to the chunk from an index on, sets those aside that would be rows
-    /// but for the writers that hold their keys.
+    /// At read committed: sets aside the chunk's entries from an index on whose keys are locked by
+    /// writers, and which would otherwise be rows.
     pub fn set_held_aside(&mut self, from: usize) {
         if self.committed.is_none() || !self.entries_decide || self.reads_records {
             return;
@@ -45,7 +46,7 @@ impl Execution {
         self.explanation.held_by_writers += (self.aside.keys.len() - before) as u64;
     }
 
-    /// Makes what was set aside the chunk; false if nothing was.
+    /// Makes the candidates that are set aside the current chunk; false if there are none.
     pub fn take_aside(&mut self) -> bool {
         self.aside.is_judged = self.aside.keys.len() > 0;
         if self.aside.is_judged {

@@ -1,4 +1,5 @@
-//! Candidates from an index on attributes, or on the words of one; or from the indexes on the words of several.
+//! Candidates from an index on attributes or on the words of a column, or from the word indexes of
+//! several columns.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -15,16 +16,19 @@ use crate::secondary::{Content, DatasetIndex, encode_attribute, shortened_word};
 use crate::snapshot::Snapshot;
 use crate::value::{Value, ValueRef};
 
-/// Most ranges of an index that a query looks through. More values are looked through together.
+/// Maximal number of ranges of an index that a query searches. With more values, one range covers
+/// all of them.
 const RANGES_MAX: usize = 1024;
-/// Entries of an index that are looked at in one step.
+/// Number of index entries read in one step.
 const ENTRIES_STEP: usize = 1024;
-/// The first byte of whatever is not null.
+/// The first byte of every value that is not null.
 const BEHIND_NULLS: u8 = 1;
 
-/// Where the entries lie of all records that can meet a condition, ascending and apart from each other: by what it demands
-/// of the first attributes of the index, as far as that is single values, and of the one behind them. `None` if it demands
-/// nothing of the first.
+/// Spans of the entries for all records that can meet a condition, ascending and disjoint.
+///
+/// They follow from the single values that the condition demands of the first attributes of the
+/// index, and from its demand on the next attribute. `None` if it demands nothing of the first
+/// attribute.
 pub(super) fn spans(columns: &[usize], implied: &Implied) -> Option<Vec<KeySpan>> {
     let mut prefixes = vec![Vec::new()];
     for (number, column) in columns.iter().enumerate() {
@@ -38,7 +42,7 @@ pub(super) fn spans(columns: &[usize], implied: &Implied) -> Option<Vec<KeySpan>
                     values.iter().map(move |value| with_value(&prefix, value, columns.len())).collect::<Vec<_>>()
                 };
                 prefixes = prefixes.iter().flat_map(extended).collect();
-                // Long texts that begin alike have one form.
+                // Long texts with a common beginning have the same form.
                 prefixes.dedup();
             }
             Domain::OneOf(values) => {
@@ -63,7 +67,8 @@ fn with_value(prefix: &[u8], value: &Value, columns: usize) -> Vec<u8> {
     extended
 }
 
-/// The entries that go on with a value between two. Texts that were cut off are all taken: the record decides.
+/// The entries with the prefix and then a value between two bounds. All entries with truncated
+/// texts are included; their records decide.
 fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usize) -> KeySpan {
     let from = match low {
         Bound::Unbounded => [prefix, &[BEHIND_NULLS]].concat(),
@@ -76,7 +81,7 @@ fn between(prefix: &[u8], low: Bound<&Value>, high: Bound<&Value>, columns: usiz
     KeySpan { from, to }
 }
 
-/// A search of an index that is keyed by bytes, or of several.
+/// A search of one or several indexes keyed by bytes.
 #[derive(Debug)]
 pub(super) struct AttributeScan {
     filter: EntryFilter,
@@ -101,7 +106,7 @@ impl AttributeScan {
         Self { filter, entries }
     }
 
-    /// What explanations call the plan where no record is needed.
+    /// Name of the plan in explanations if no record is needed.
     pub fn plan_of_entries_alone(&self) -> &'static str {
         match self.entries {
             Entries::Index(_) => ATTRIBUTE_INDEX_ONLY,
@@ -109,7 +114,7 @@ impl AttributeScan {
         }
     }
 
-    /// Visits the keys of the records of the next entries that may match; false at the end.
+    /// Visits the record keys of the next entries that may match; false at the end.
     pub fn advance(
         &mut self,
         snapshot: &Snapshot,
@@ -137,22 +142,22 @@ impl AttributeScan {
     }
 }
 
-/// What an index can give for a condition.
+/// The entries that an index offers for a condition.
 pub(super) enum Serves {
-    /// Nothing, as it is on the geometry.
+    /// None, because the index is on the geometry.
     Never,
-    /// Nothing, as no part of the condition that `and` joins demands what it can find of the first attribute that it is on.
+    /// None, because no part joined by `and` restricts the index's first attribute in a usable way.
     Nothing,
-    /// The entries in these spans; of the words of a text, each in turn would do.
+    /// The entries in one of these lists of spans. For a text, each of its words has a list.
     Spans(Vec<Vec<KeySpan>>),
 }
 
-/// What an index can give for a condition under the newest schema of a history.
+/// The entries that an index offers for a condition, under the newest schema of a history.
 pub(super) fn serves(index: &DatasetIndex, history: &SchemaHistory, implied: &Implied) -> Serves {
     match &index.content {
         Content::Records | Content::Boxes => Serves::Never,
         Content::Attributes(columns) => {
-            // `None` where the index and one of its columns were dropped since.
+            // `None` if the index and one of its columns were dropped meanwhile.
             let positions: Option<Vec<usize>> = columns.iter().map(|column| history.position(*column)).collect();
             let spans = positions.and_then(|positions| spans(&positions, implied));
             spans.map_or(Serves::Nothing, |spans| Serves::Spans(vec![spans]))
@@ -168,24 +173,24 @@ pub(super) fn serves(index: &DatasetIndex, history: &SchemaHistory, implied: &Im
     }
 }
 
-/// The entries of a word that may be in any of several columns, in an index of each.
+/// The entries of a word that may be in any of several columns, with one index per column.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// About how many entries there are.
+    /// Approximate number of entries.
     pub entries: u64,
-    /// Those of each index.
+    /// The approximate number of entries in each index, with its spans.
     pub indexes: Vec<(u64, IndexSpans)>,
 }
 
 impl Union {
-    /// About how many entries are those of the index at a place.
+    /// The approximate number of entries in the index with a slot.
     pub fn share_of(&self, place: usize) -> Option<u64> {
         self.indexes.iter().find(|(_, index)| index.place == place).map(|(entries, _)| *entries)
     }
 }
 
-/// What serves words that may be in any of several columns: the one that has the fewest entries, of those that no chosen
-/// index leaves out. Or why none does.
+/// The union for words that may be in any of several columns: for the word with the fewest entries,
+/// among the words that are stop words in none of the indexes. Or the reason why there is none.
 pub(super) fn union_of(
     words: &ScatteredWords,
     history: &SchemaHistory,
@@ -195,7 +200,7 @@ pub(super) fn union_of(
     let name = |position: usize| history.newest().columns.get(position).map_or("", |column| &column.name);
     if words.in_key {
         let key = &history.newest().key.name;
-        return Ok(Err(format!("a word may be in the key {key:?} as well, which has no index of its words")));
+        return Ok(Err(format!("a word may also be in the key {key:?}, which has no index of its words")));
     }
     let mut fewest: Option<Union> = None;
     let mut reason = String::new();
@@ -209,7 +214,7 @@ pub(super) fn union_of(
                 _ => false,
             };
             let Some((place, _)) = indexes.iter().find(serves) else {
-                reason = format!("a word may be in {:?} as well, which has no index that has it", name(position));
+                reason = format!("a word may also be in {:?}, which has no index with this word", name(position));
                 break;
             };
             let span = span_of_word(word);

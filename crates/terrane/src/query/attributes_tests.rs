@@ -1,4 +1,4 @@
-//! The spans of an index have the entries of every record that can meet a condition, in order and apart.
+//! The spans of an index have the entries of every matching record, and are ascending and disjoint.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -49,7 +49,7 @@ fn is_in(spans: &[KeySpan], entry: &[u8]) -> bool {
 
 proptest! {
     #[test]
-    fn spans_have_whatever_can_match(
+    fn spans_have_every_value_that_can_match(
         domains in prop::collection::vec(any_domain(), 1..4),
         records in prop::collection::vec(prop::collection::vec(prop::option::of(-7_i64..7), 3), 1..40),
     ) {
@@ -61,7 +61,7 @@ proptest! {
             prop_assert!(domains[0].is_none());
             return Ok(());
         };
-        // They ascend and lie apart.
+        // They are ascending and disjoint.
         for pair in spans.windows(2) {
             let to = pair[0].to.as_deref();
             prop_assert!(to.is_some_and(|to| to <= pair[1].from.as_slice()), "{:?}", spans);
@@ -72,7 +72,7 @@ proptest! {
             for key in [&b""[..], b"\xff\xff", b"k"] {
                 let found = is_in(&spans, &entry(values, key));
                 prop_assert!(found || !can_match, "{:?} is not in {:?}", values, spans);
-                // Of one attribute they have nothing else but the ends that are left out.
+                // With one attribute, spans have no other values except excluded ends.
                 if domains.len() == 1 && found && !can_match {
                     let at_an_end = matches!(&domains[0], Some(Domain::Interval { low, high })
                         if [low, high].into_iter().any(|end| matches!(end, Bound::Excluded(Value::Int(end)) if Some(*end) == values[0])));

@@ -1,18 +1,18 @@
-//! Counting rows without making them, where that is not needed.
+//! Counting rows without building them, if possible.
 
 use super::execute::{Execution, Source};
 use crate::Result;
 use crate::secondary::PRIMARY;
 
 impl Execution {
-    /// The number of rows that are left.
+    /// Number of the remaining rows.
     pub fn count_all(mut self) -> Result<u64> {
         if let Some(count) = self.count_from_statistics()? {
             return Ok(count);
         }
         let mut count = 0;
-        // Where every candidate matches, they are counted as the index gives them. At read committed, some of them may have
-        // to be judged again.
+        // If every candidate matches, candidates are counted as the index returns them. At read
+        // committed, some of them may have to be judged again.
         if self.entries_decide && self.committed.is_none() {
             count = self.count_decided()?;
             if self.aside.keys().len() == 0 {
@@ -25,7 +25,7 @@ impl Execution {
         Ok(count)
     }
 
-    /// The number of rows up to the first that an entry does not decide.
+    /// Number of rows before the first one that no entry decides.
     fn count_decided(&mut self) -> Result<u64> {
         let limit = self.left;
         loop {
@@ -33,7 +33,7 @@ impl Execution {
             self.left = self.left.saturating_sub(self.chunk.len() as u64);
             self.chunk.clear();
             if self.left == 0 || self.aside.keys().len() > 0 || !self.advance_index()? {
-                // What an entry decides may have come with what it does not.
+                // Candidates decided by entries may share a chunk with others.
                 self.left = self.left.saturating_sub(self.chunk.len() as u64);
                 self.chunk.clear();
                 return Ok(limit - self.left);
@@ -41,7 +41,7 @@ impl Execution {
         }
     }
 
-    /// The count of all records, where one component of each partition knows it.
+    /// The count of all records, if each partition has a single component that knows it.
     pub fn count_from_statistics(&self) -> Result<Option<u64>> {
         if !matches!(self.source, Source::Primary(_)) || !self.filters.is_empty() {
             return Ok(None);

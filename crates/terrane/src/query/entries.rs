@@ -1,4 +1,5 @@
-//! What the entries of an index on attributes or words decide of a query's conditions, without the records.
+//! Evaluating a query's conditions on the entries of attribute and word indexes, without the
+//! records.
 
 use smallvec::SmallVec;
 
@@ -10,31 +11,32 @@ use crate::schema::{ColumnType, SchemaHistory};
 use crate::secondary::{Content, DatasetIndex, decode_attribute, is_word_told_apart, split_attributes};
 use crate::value::ValueRef;
 
-/// What an entry says of the record that it is of.
+/// The verdict of an entry on its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It does not match.
     Fails,
     /// It matches.
     Matches,
-    /// It may: the record decides.
+    /// It may match: the record decides.
     Open,
 }
 
 /// The conditions that are evaluated on entries.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryFilter {
-    /// In front of the record's key in an entry.
+    /// Number of values before the record's key in an entry.
     values: usize,
-    /// Places and types of the attributes in an entry; none where the condition is not evaluated.
+    /// Ordinals and types of the attributes in an entry. Empty if the condition is not evaluated.
     columns: Vec<(usize, ColumnType)>,
     condition: Option<BoundCondition>,
-    /// Whether nothing else decides.
+    /// Whether the entries decide everything.
     decides_all: bool,
 }
 
 impl EntryFilter {
-    /// What entries decide that lie in the spans which the conditions demand; nothing, of an index that is keyed by boxes.
+    /// The filter for entries in the spans that the conditions demand. It decides nothing for an
+    /// index keyed by boxes.
     pub fn new(index: &DatasetIndex, history: &SchemaHistory, filters: &Filters) -> Self {
         let values = index.content.values().unwrap_or(0);
         let undecided = Self { values, columns: Vec::new(), condition: None, decides_all: false };
@@ -44,7 +46,7 @@ impl EntryFilter {
             Content::Attributes(columns) => {
                 let types = &history.newest().columns;
                 let column = |&id| history.position(id).and_then(|place| Some((place, types.get(place)?.column_type)));
-                // `None` where the index and one of its columns were dropped since.
+                // `None` if the index and one of its columns were dropped meanwhile.
                 let Some(columns) = columns.iter().map(column).collect::<Option<Vec<_>>>() else { return undecided };
                 let (condition, leaves_others) =
                     condition.divide(&|place| columns.iter().any(|(has, _)| *has == place));
@@ -62,24 +64,25 @@ impl EntryFilter {
         }
     }
 
-    /// What entries decide of the only word that the conditions ask for, each in an index of one of several columns.
+    /// The filter for a union of indexes, if one word is all that the conditions demand.
     pub fn of_union(filters: &Filters) -> Self {
         let word = filters.condition().and_then(BoundCondition::only_word).filter(|(_, word)| is_word_told_apart(word));
         let decides_all = word.is_some() && filters.has_condition_alone();
         Self { values: 1, columns: Vec::new(), condition: None, decides_all }
     }
 
-    /// Has the records decide of entries that are looked at no further.
+    /// Leaves all further decisions to the records.
     pub fn leave_to_records(&mut self) {
         (self.condition, self.decides_all) = (None, false);
     }
 
-    /// Whether a record of which an entry is found matches, unless the entry has a value in another form than the record.
+    /// Whether an entry in the spans implies that its record matches, unless the entry has a value
+    /// in another form than the record.
     pub fn decides_all(&self) -> bool {
         self.decides_all
     }
 
-    /// What the condition is evaluated on, for explanations.
+    /// Where the condition is evaluated, for explanations.
     pub fn evaluated_on(&self) -> &'static str {
         match (self.decides_all, &self.condition) {
             (true, _) => ON_ENTRIES,
@@ -88,15 +91,15 @@ impl EntryFilter {
         }
     }
 
-    /// What any entry says, where none is looked into.
+    /// The verdict of every entry, if entries are not examined.
     pub fn judge_any(&self) -> Verdict {
         if self.decides_all { Verdict::Matches } else { Verdict::Open }
     }
 
-    /// What an entry says, and the key of its record.
+    /// The verdict of an entry, and the key of its record.
     ///
     /// # Errors
-    /// Damage of the entry.
+    /// Damage in the entry.
     pub fn judge<'e>(&self, entry: &'e [u8]) -> Result<(Verdict, &'e [u8])> {
         let Some(condition) = &self.condition else {
             return Ok((self.judge_any(), split_attributes(entry, self.values)?.1));
@@ -119,7 +122,7 @@ impl EntryFilter {
     }
 }
 
-/// The values of an entry, by the places of their attributes.
+/// The values of an entry, with the ordinals of their attributes.
 type Values<'e> = SmallVec<[(usize, ValueRef<'e>); 4]>;
 
 impl Attributes for Values<'_> {

@@ -1,9 +1,9 @@
-//! Answering queries: candidates from an index or all records, records from the
-//! primary index, exact conditions, batches.
+//! Answering queries: candidates from an index or all records, records from the primary index,
+//! exact conditions, batches.
 //!
-//! A long reader reads its snapshot's version anew from batch to batch and every so many records
-//! of a scan, and goes through the memory components of all windows before its first batch, so
-//! it never keeps sealed memory alive for long.
+//! A long reader loads its snapshot's version again for every batch, and after a fixed number of
+//! scanned records. It searches the memory components of all windows before its first batch. So it
+//! never holds sealed memory for long.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -36,54 +36,55 @@ use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
-/// About how many entries have to be looked at for an answer to be found by several threads. To start and end one takes
-/// as long as some hundreds of look-ups.
+/// Approximate number of entries from which several threads answer a query. Starting and ending a
+/// thread takes as long as some hundreds of look-ups.
 const PARALLEL_ENTRIES_MIN: u64 = 8 << 10;
-/// Candidates that are sorted by key and looked up together, at most.
+/// Maximal number of candidates that are sorted by key and looked up together.
 const CHUNK_KEYS: usize = 16 << 10;
-/// Records that are looked up before their conditions are evaluated, and timed together.
+/// Number of records that are looked up, and timed, together before their conditions are evaluated.
 const LOOKUPS: usize = 64;
-/// Bytes of such records, beyond which no further one is added.
+/// Bytes of such records after which no more are added.
 const LOOKUP_BYTES: usize = 128 << 10;
 
-/// An answer on its way, of the partitions that a snapshot sees, in one thread.
+/// One thread's answer in progress, for the partitions visible to its snapshot.
 pub(super) struct Execution {
     pub filters: Filters,
     columns: Option<Vec<String>>,
     schema: SchemaRef,
     pub source: Source,
-    /// Candidate keys that wait for their records, in the order in which they are looked up.
+    /// Candidate keys whose records are to be read, in the order of the look-ups.
     pub chunk: Keys,
     pub taken: usize,
-    /// Those of them that entries do not decide.
+    /// Candidates that entries do not decide.
     pub aside: Aside,
     /// Whether rows need more than keys.
     pub reads_records: bool,
-    /// Whether the entries of the index decide which of their records match.
+    /// Whether the entries of the index decide which records match.
     pub entries_decide: bool,
-    /// At read committed alone.
+    /// The state of a query at read committed.
     pub committed: Option<ReadCommitted>,
     pub left: u64,
     failed: bool,
-    /// By which other threads end this; one in which nobody does, otherwise.
+    /// Set by other threads to end this one, if there are any.
     cancellation: Arc<Cancellation>,
     pub explanation: Explanation,
-    /// What is read, at read committed from step to step another state. Dropped last, behind the components that are read.
+    /// The state being read. At read committed, it changes from step to step. Dropped last, after
+    /// the components.
     pub snapshot: Snapshot,
 }
 
-/// Where candidates come from.
+/// The source of candidates.
 pub(super) enum Source {
     Index(IndexScan),
     Attributes(AttributeScan),
     Primary(SpanScan),
     Nothing,
-    /// All are in the chunk, with these distances.
+    /// All candidates are in the chunk, with these distances.
     Nearest(Vec<f64>),
 }
 
 impl Execution {
-    /// Prepares the conditions. Nothing is looked for before [`Self::begin`] or [`Self::begin_nearest`].
+    /// Prepares the conditions. The search starts with [`Self::begin`] or [`Self::begin_nearest`].
     pub fn new(snapshot: Snapshot, query: &Query, cancellation: Arc<Cancellation>) -> Result<Self> {
         let filters = Filters::new(query, &snapshot.schema())?;
         let builder = BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?;
@@ -113,7 +114,7 @@ impl Execution {
         })
     }
 
-    /// The path that is asked for, or seems cheapest; and about how many entries have to be looked at on it.
+    /// Chooses the requested path, or the one that seems cheapest.
     pub fn choose(&mut self, query: &Query) -> Result<Path> {
         let index = query.index.as_deref();
         if let Some(name) = index {
@@ -128,15 +129,15 @@ impl Execution {
         if let (Path::Attributes { indexes, filter }, true) = (&mut path, self.committed.is_some())
             && indexes.len() > 1
         {
-            // They wait for each other longer than a step.
+            // The indexes wait for each other longer than a step.
             filter.leave_to_records();
         }
         self.explanation.considered = considered;
         Ok(path)
     }
 
-    /// The snapshots, of some partitions each, in which threads are to go by a path; none where that is not worth threads,
-    /// or they would not fit into memory.
+    /// Snapshots of disjoint sets of partitions, for several threads on a path. `None` if threads
+    /// are not worthwhile, or do not fit in memory.
     pub fn divide(&mut self, path: &Path) -> Result<Option<Vec<Snapshot>>> {
         let partitions = self.snapshot.scope().len();
         let threads = threads_of(self.snapshot.engine.workshop.threads_max, partitions);
@@ -162,7 +163,7 @@ impl Execution {
         Ok(Some(divided))
     }
 
-    /// Goes by a path from here on.
+    /// Starts on a path.
     pub fn begin(&mut self, path: Path) -> Result<()> {
         let (started, pages_before) = (self.now_ns(), self.pages_read());
         if let Some(committed) = &mut self.committed {
@@ -177,9 +178,9 @@ impl Execution {
                 self.entries_decide = snapshot.history.newest().holds_points() && !self.filters.needs_record();
                 let windows = self.filters.windows().unwrap_or_default();
                 let versions = snapshot.versions();
-                // At read committed, each partition is searched in a step of its own.
+                // At read committed, the search of each partition is a step.
                 let searched = if in_steps { &versions[..1] } else { &versions[..] };
-                // The scans tell which components they searched.
+                // The scans report the components that they searched.
                 Source::Index(IndexScan::new(snapshot, searched, place, windows))
             }
             Path::Records => Source::Primary(records(vec![KeySpan::ALL])),
@@ -203,7 +204,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Says by which path the answer is found.
+    /// Adds the path to the explanation.
     pub fn explain_path(&mut self, path: &Path) {
         self.explanation.plan = path.plan();
         if let (Path::Attributes { filter, .. }, Some(condition)) = (path, &mut self.explanation.condition) {
@@ -214,7 +215,7 @@ impl Execution {
         }
     }
 
-    /// Finds the nearest.
+    /// Finds the nearest records.
     pub fn begin_nearest(&mut self, query: &Query, place: &Nearest) -> Result<()> {
         let (started, pages_before) = (self.now_ns(), self.pages_read());
         check_origin(&self.snapshot.schema(), place.x, place.y)?;
@@ -235,7 +236,7 @@ impl Execution {
         self.snapshot.engine.storage.monotonic_ns()
     }
 
-    /// Adds the time since `started` to a stage, and tells the time.
+    /// Adds the time since `started` to a stage. Returns the current time.
     pub fn add_time(&mut self, stage: &'static str, started: u64) -> u64 {
         let now = self.now_ns();
         self.explanation.add_time(stage, now - started);
@@ -251,7 +252,7 @@ impl Execution {
         &self.schema
     }
 
-    /// How the answer was found, up to the rows taken so far.
+    /// How the answer was found, up to the rows returned so far.
     pub fn explanation(&self) -> Explanation {
         let mut explanation = self.explanation.clone();
         if let Source::Index(scan) = &self.source {
@@ -260,8 +261,8 @@ impl Execution {
         explanation
     }
 
-    /// Collects the candidates of all memory components, so that their memory can be freed
-    /// however slowly the rows are taken.
+    /// Collects the candidates of all memory components, so that their memory can be freed however
+    /// slowly the rows are read.
     fn pass_memory(&mut self) -> Result<()> {
         while let Source::Index(scan) = &mut self.source {
             if scan.is_past_memory()? || !self.advance_index()? {
@@ -315,7 +316,7 @@ impl Execution {
         Ok(more || self.begin_next_partition()?)
     }
 
-    /// Fills the chunk from the index and sorts it; false when there are no more candidates.
+    /// Fills the chunk from the index and sorts it; false if there are no more candidates.
     fn next_chunk(&mut self) -> Result<bool> {
         if self.take_aside() {
             return Ok(true);
@@ -324,14 +325,14 @@ impl Execution {
         self.chunk.clear();
         self.taken = 0;
         let budget = self.snapshot.work_bytes() / 4;
-        // By what is inside, not by what is allocated: an empty chunk means the end.
+        // Measured by contents, not by allocated memory: an empty chunk means the end.
         while self.has_room(budget) {
             self.check_wanted()?;
             if !self.advance_index()? {
                 break;
             }
         }
-        // That of another partition than before, at read committed.
+        // At read committed, this is the memory of the next partition.
         self.pass_memory()?;
         if matches!(self.source, Source::Index(_) | Source::Attributes(_)) {
             self.add_time(INDEX_SEARCH, started);
@@ -339,13 +340,13 @@ impl Execution {
         Ok(self.chunk.len() > 0 || self.take_aside())
     }
 
-    /// Whether more candidates are to be collected, by what is inside and set aside.
+    /// Whether there is room for more candidates, counting the chunk and those set aside.
     fn has_room(&self, budget: usize) -> bool {
         let aside = self.aside.keys();
         self.chunk.len() + aside.len() < CHUNK_KEYS && self.chunk.bytes_held() + aside.bytes_held() < budget
     }
 
-    /// An error if another thread has ended this.
+    /// Returns an error if another thread has ended this one.
     pub fn check_wanted(&self) -> Result<()> {
         if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
@@ -399,7 +400,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Appends rows of which the keys are enough.
+    /// Appends rows for which keys suffice.
     fn fill_from_keys(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         let (started, matches) = (self.now_ns(), self.explanation.matches);
         while !self.is_full(builder)
@@ -422,7 +423,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Looks records up and appends those that match: at read committed, each group of them in a step of its own.
+    /// Looks records up and appends those that match. At read committed, each group is a step.
     fn fill_from_records(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
         if self.committed.is_none() {
             return self.fill_from_groups(builder, usize::MAX);
@@ -435,16 +436,17 @@ impl Execution {
         Ok(())
     }
 
-    /// Records that are looked up together: no more than can become rows, or they would be looked up twice.
+    /// Number of records to look up together. Never more than fit in the batch, or they would be
+    /// looked up twice.
     fn group_rows(&self, builder: &BatchBuilder<'_>) -> usize {
         let rows = LOOKUPS.min(builder.rows_left().max(1));
         usize::try_from(self.left).map_or(rows, |left| left.min(rows))
     }
 
-    /// Looks records up, so many groups of them at most, and appends those that match.
+    /// Looks up at most this many groups of records, and appends those that match.
     fn fill_from_groups(&mut self, builder: &mut BatchBuilder<'_>, mut groups: usize) -> Result<()> {
         let sure = self.candidates_match();
-        // Read after its entry, a record may be gone.
+        // Read after its entry, a record may be deleted.
         let may_be_gone = self.committed.is_some();
         let snapshot = self.snapshot.clone();
         let versions = snapshot.versions();
@@ -496,7 +498,7 @@ impl Execution {
         Ok(())
     }
 
-    /// The distance of the candidate that is taken next.
+    /// The distance of the next candidate.
     fn distance(&self) -> Option<f64> {
         match &self.source {
             Source::Nearest(distances) => distances.get(self.taken).copied(),
@@ -504,7 +506,7 @@ impl Execution {
         }
     }
 
-    /// The candidate that was next has become a row.
+    /// Notes that the next candidate has become a row.
     fn note_row(&mut self) {
         self.taken += 1;
         self.explanation.matches += 1;
@@ -537,7 +539,7 @@ impl Execution {
     }
 }
 
-/// Components of the index at a place, in memory and on disk.
+/// Number of components of the index in a slot, in memory and on disk.
 pub(super) fn components_of(versions: &[Arc<Version>], place: usize) -> u64 {
     versions.iter().map(|version| (version.components(place).len() + version.generations.len()) as u64).sum()
 }
@@ -550,15 +552,15 @@ fn find<'v>(snapshot: &Snapshot, versions: &'v [Arc<Version>], key: &[u8]) -> Re
     }
 }
 
-/// The stored record that an index entry speaks of.
+/// The stored record of an index entry.
 pub(crate) fn lookup<'v>(
     snapshot: &Snapshot,
     versions: &'v [Arc<Version>],
     key: &[u8],
 ) -> Result<search::PrimaryValue<'v>> {
-    // Index and primary are read at one sequence number, so a missing record is damage.
+    // Index and primary are read at the same sequence number, so a missing record is damage.
     find(snapshot, versions, key)?.ok_or_else(|| {
-        let error = Error::damaged_record("an index has an entry of it, and the primary index has no record");
+        let error = Error::damaged_record("an index has an entry for it, but the primary index has no record");
         snapshot.name_record(error, key)
     })
 }

@@ -1,4 +1,4 @@
-//! How a query was answered.
+//! How a query was executed.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use super::Isolation;
 use crate::condition::Condition;
 use crate::words::counted;
 
-/// Checking the query and choosing how to answer it.
+/// Checking the query and choosing its plan.
 pub(crate) const PLANNING: &str = "planning";
-/// Candidates from the spatial index; of points, their exact conditions too.
+/// Candidates from the spatial index. For points, with exact conditions.
 pub(crate) const INDEX_SEARCH: &str = "index search";
-/// The nearest records, with their conditions and the look-ups that these need.
+/// The nearest records, with conditions and the necessary look-ups.
 pub(crate) const NEAREST_SEARCH: &str = "nearest search";
-/// All records in the order of keys, with their conditions and their way into batches.
+/// All records in key order, with conditions and conversion to batches.
 pub(crate) const PRIMARY_SCAN: &str = "primary scan";
-/// Records of candidates from the primary index.
+/// Look-ups of candidates in the primary index.
 pub(crate) const PRIMARY_LOOKUPS: &str = "primary look-ups";
-/// Exact conditions on records, and matches decoded into batches.
+/// Exact conditions on records, and decoding of matches into batches.
 pub(crate) const CONDITIONS: &str = "conditions and decoding";
 
 /// Where a condition is evaluated.
@@ -26,7 +26,7 @@ pub(super) const ON_RECORDS: &str = "records";
 pub(super) const ON_ENTRIES: &str = "index entries";
 pub(super) const ON_ENTRIES_AND_RECORDS: &str = "index entries, then records";
 
-/// Plans of which it turns out that no record is needed.
+/// Plans that turn out to need no record.
 pub(super) const SPATIAL_INDEX_ONLY: &str = "spatial index only";
 pub(super) const ATTRIBUTE_INDEX_ONLY: &str = "attribute index only";
 pub(super) const ATTRIBUTE_INDEXES_ONLY: &str = "attribute indexes only";
@@ -34,8 +34,8 @@ pub(super) const ATTRIBUTE_INDEXES_ONLY: &str = "attribute indexes only";
 /// A step of a query and the time it took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
-    /// What was done: `planning`, `index search`, `nearest search`, `primary scan` (with conditions
-    /// and decoding), `primary look-ups`, or `conditions and decoding`.
+    /// One of `planning`, `index search`, `nearest search`, `primary scan` (with conditions and
+    /// decoding), `primary look-ups`, `conditions and decoding`.
     pub name: &'static str,
     /// Wall time in nanoseconds.
     pub time_ns: u64,
@@ -46,9 +46,11 @@ pub struct Stage {
 pub struct ConditionPlan {
     /// The condition, in its own language.
     pub text: String,
-    /// `records`: on each record that the plan came to and that met the other conditions. `index entries`: on entries that
-    /// have all that it asks for, and on records where an entry has a text cut off. `index entries, then records`: on entries
-    /// as far as they have what it asks for.
+    /// Where the condition was evaluated:
+    /// - `records`: on each record that the plan read and that met the other conditions.
+    /// - `index entries`: on entries with all necessary attributes, and on the record if the entry
+    ///   has a truncated text.
+    /// - `index entries, then records`: on entries as far as they have the attributes.
     pub evaluated_on: &'static str,
 }
 
@@ -58,55 +60,66 @@ impl ConditionPlan {
     }
 }
 
-/// What was thought of an index.
+/// An index that was considered for a query.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Considered {
     /// Its name.
     pub index: String,
-    /// About how many entries it would give, where it could serve the condition.
+    /// Approximate number of its entries for the condition, if it could serve it.
     pub entries: Option<u64>,
-    /// Whether the candidates came from it.
+    /// Whether it provided the candidates.
     pub is_used: bool,
-    /// Why it was used, or was not.
+    /// Why it was used or not.
     pub reason: String,
 }
 
-/// What a query did to find its answer. Complete when the last row has been taken.
+/// What a query did to find its answer. Complete after the last row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// `spatial index`, `spatial index only`, `attribute index`, `attribute index only`, `attribute indexes` and `attribute
-    /// indexes only` where the words of several columns are looked for together, `primary range`, `primary scan`, `nothing can match`, `nearest`,
-    /// or `nearest by primary scan` where what the index has to note on the way does not fit in memory.
+    /// The plan:
+    /// - `spatial index`, `spatial index only`
+    /// - `attribute index`, `attribute index only`
+    /// - `attribute indexes`, `attribute indexes only`: the word indexes of several columns,
+    ///   searched together
+    /// - `primary range`, `primary scan`
+    /// - `nothing can match`
+    /// - `nearest`
+    /// - `nearest by primary scan`: the deleted keys or other intermediate results did not fit in
+    ///   memory
     pub plan: &'static str,
-    /// Which states of the dataset the answer may rest on.
+    /// The isolation level of the answer.
     pub isolation: Isolation,
-    /// The condition on attributes, if there is one.
+    /// The condition on attributes, if any.
     pub condition: Option<ConditionPlan>,
-    /// The indexes that were considered: on attributes where there is such a condition, spatial ones where there is a
-    /// condition on places, the primary where the key is demanded; or the one that was asked for.
+    /// The indexes that were considered. These are attribute indexes for a condition on attributes,
+    /// spatial ones for a spatial condition, and the primary if the key is restricted. If the query
+    /// names an index, it is the only one.
     pub considered: Vec<Considered>,
-    /// Threads that found the rows, each in some of the dataset's partitions. Times are the sums of theirs.
+    /// Number of threads that found the rows, each in some of the dataset's partitions. Times are
+    /// sums over the threads.
     pub threads: usize,
-    /// Windows that a spatial index was searched with.
+    /// Number of windows searched in a spatial index.
     pub windows: usize,
     /// Components of the driving index that were searched.
     pub components_searched: u64,
-    /// Components that were passed over by their bounds.
+    /// Number of components skipped because of their bounds.
     pub components_pruned: u64,
-    /// Pages read from files while this query worked. The cache counts for all: what others read
-    /// at the same time is in it, what they read between two batches is not.
+    /// Pages read from files while this query worked. The cache has one counter for all queries. So
+    /// this includes the pages that others read at the same time, and excludes reads between two
+    /// batches.
     pub pages_read: u64,
     /// Pages of a spatial index visited, in memory or not.
     pub pages_visited: u64,
-    /// Entries of the driving index that were looked at.
+    /// Number of entries read from the driving index.
     pub entries: u64,
     /// Entries that were candidates for the exact conditions.
     pub candidates: u64,
     /// Records looked up in the primary index.
     pub lookups: u64,
-    /// Entries of the driving index that became rows without their records.
+    /// Number of entries of the driving index that became rows without their records.
     pub answered_from_index: u64,
-    /// Entries that would have, at read committed, but for a writer that held their keys: they were judged again by their records.
+    /// Number of entries, at read committed, that were judged by their records because writers held
+    /// their keys.
     pub held_by_writers: u64,
     /// Records that match.
     pub matches: u64,
@@ -139,10 +152,10 @@ impl Default for Explanation {
 }
 
 impl Explanation {
-    /// Adds what was done to find other rows on the same path.
+    /// Adds the work for other rows on the same path.
     pub(super) fn add(&mut self, other: &Self) {
         if !other.plan.is_empty() {
-            // It may have turned out that the index alone is enough.
+            // The index alone may have turned out to be enough.
             self.plan = other.plan;
         }
         self.components_searched += other.components_searched;

@@ -1,4 +1,4 @@
-//! Conditions prepared for many records: windows to search the index with, and exact tests.
+//! Conditions prepared for many records: windows for index searches, and exact tests.
 
 use terrane_space::geometry::{GeometryError, QueryGeometry, check_valid, distance_bytes, from_geo};
 use terrane_space::sphere::PreparedPoint;
@@ -24,9 +24,9 @@ pub(crate) struct Filters {
     prepared: Vec<Prepared>,
     condition: Option<BoundCondition>,
     predicate: Option<Predicate>,
-    /// What the index is searched with.
+    /// The windows for index searches.
     windows: Option<Vec<Rect>>,
-    /// The windows of each condition, where a match may meet them in different places.
+    /// The windows of each condition, if a match may meet them in different places.
     each: Vec<Vec<Rect>>,
 }
 
@@ -40,7 +40,7 @@ impl Filters {
             each.push(windows);
         }
         let windows = if schema.holds_points() {
-            // A point that meets several windows lies in what they have in common.
+            // A point that meets several windows lies in their intersection.
             each.drain(..).reduce(|common, windows| intersections(&common, &windows))
         } else {
             let extent = |windows: &Vec<Rect>| -> (f64, f64) {
@@ -56,23 +56,23 @@ impl Filters {
         Ok(Self { system: schema.system, prepared, condition, predicate: query.predicate.clone(), windows, each })
     }
 
-    /// Windows one of which every match meets; `None` when there is no spatial condition.
+    /// Windows such that every match meets one of them; `None` without a spatial condition.
     pub fn windows(&self) -> Option<&[Rect]> {
         self.windows.as_deref()
     }
 
-    /// Whether a geometry with this box, which meets one of [`Self::windows`], may match.
+    /// Whether a geometry with this box may match. The box must meet one of [`Self::windows`].
     pub fn may_match(&self, rect: &Rect) -> bool {
         self.each.len() < 2 || self.each.iter().all(|windows| windows.iter().any(|window| window.intersects(rect)))
     }
 
-    /// Whether a geometry with this box may match, wherever it was found.
+    /// Whether a geometry with this box may match.
     pub fn may_match_anywhere(&self, rect: &Rect) -> bool {
         let meets_windows = |windows: &[Rect]| windows.iter().any(|window| window.intersects(rect));
         self.windows().is_none_or(meets_windows) && self.may_match(rect)
     }
 
-    /// What the condition demands of single attributes; `None` where there is no condition.
+    /// The facts that the condition implies about single attributes; `None` without a condition.
     pub fn implied(&self) -> Option<Implied> {
         self.condition.as_ref().map(BoundCondition::implied)
     }
@@ -82,12 +82,12 @@ impl Filters {
         self.condition.as_ref()
     }
 
-    /// Whether nothing decides but the condition on attributes and the key.
+    /// Whether the condition on attributes and the key is the only one.
     pub fn has_condition_alone(&self) -> bool {
         self.condition.is_some() && self.prepared.is_empty() && self.predicate.is_none()
     }
 
-    /// Whether more decides than the geometry.
+    /// Whether the conditions depend on more than the geometry.
     pub fn needs_record(&self) -> bool {
         self.condition.is_some() || self.predicate.is_some()
     }
@@ -140,7 +140,8 @@ impl Filters {
         Ok(true)
     }
 
-    /// Whether a record meets all conditions, which is read under the schema that they were made for.
+    /// Whether a record meets all conditions. It must be read under the schema for which they were
+    /// prepared.
     pub fn matches_record(&self, key: &[u8], record: &RecordView<'_>) -> Result<bool> {
         if !self.matches_geometry(record.geometry())? {
             return Ok(false);
@@ -154,7 +155,7 @@ impl Filters {
     }
 }
 
-/// A stored geometry that cannot be read.
+/// The error of a stored geometry that cannot be read.
 pub(crate) fn damaged(error: GeometryError) -> Error {
     Error::damaged_record(format!("its geometry: {error}"))
 }
@@ -165,7 +166,7 @@ fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {
         Filter::Window { x0, y0, x1, y1 } => {
             let windows =
                 windows(system, *x0, *y0, *x1, *y1).map_err(|error| Error::usage(error.to_string()))?.to_vec();
-            // Of what lies beyond, no line and no area has a part.
+            // Lines and areas have no part beyond these coordinates.
             let rects = intersections(&windows, &[EXACT])
                 .iter()
                 .map(|w| geo_types::Rect::new((w.x0, w.y0), (w.x1, w.y1)).to_polygon())
@@ -180,15 +181,13 @@ fn prepare(filter: &Filter, schema: &Schema) -> Result<(Prepared, Vec<Rect>)> {
         Filter::Circle { x, y, radius } => {
             check_origin(schema, *x, *y)?;
             if !radius.is_finite() || *radius < 0.0 {
-                return Err(Error::usage(format!(
-                    "{radius} is no radius; it has to be a finite number that is not negative"
-                )));
+                return Err(Error::usage(format!("{radius} is not a radius; use a finite number of at least 0")));
             }
             let place = Point { x: *x, y: *y };
             let windows = match system {
                 CoordinateSystem::LonLat => cap_windows(place, *radius).to_vec(),
                 CoordinateSystem::Planar => {
-                    // Wide enough for the rounding of distances.
+                    // Wide enough to cover the rounding of distances.
                     let reach = radius * (1.0 + 1e-12) + 1e-12 * (x.abs() + y.abs());
                     vec![Rect { x0: x - reach, y0: y - reach, x1: x + reach, y1: y + reach }]
                 }
@@ -218,10 +217,10 @@ fn query_geometry(wkb: &[u8], system: CoordinateSystem, check: bool) -> Result<Q
     Ok(shape)
 }
 
-/// Everything that the exact predicates can tell apart.
+/// All coordinates that the exact predicates can distinguish.
 const EXACT: Rect = Rect::new(-EXACT_COORDINATE_MAX, -EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX, EXACT_COORDINATE_MAX);
 
-/// What is common to two sets of windows.
+/// The intersection of two sets of windows.
 pub(crate) fn intersections(a: &[Rect], b: &[Rect]) -> Vec<Rect> {
     let mut common: Vec<Rect> = Vec::new();
     for a in a {

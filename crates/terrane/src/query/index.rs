@@ -1,8 +1,7 @@
-//! Candidates from a spatial index, for answers that are taken slowly.
+//! Candidates from a spatial index, for answers that are read slowly.
 //!
-//! Each window has a scan of its own over all components. The memory components of all windows
-//! are searched before the first disk component of any, so that after them no sealed memory
-//! is kept from being freed.
+//! Each window has its own scan over all components. The memory components of all windows are
+//! searched before the first disk component. After that, no sealed memory is held.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,22 +23,22 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 pub(crate) struct IndexScan {
     windows: Vec<Rect>,
-    /// The windows that are not done, each with its number.
+    /// The unfinished windows, each with its number.
     scans: Vec<(usize, WindowScan<OwnedSource>)>,
     past_memory: bool,
 }
 
 impl IndexScan {
-    /// A search of the spatial index at a place.
+    /// A search of the spatial index in a slot.
     pub fn new(snapshot: &Snapshot, versions: &[Arc<Version>], place: usize, windows: &[Rect]) -> Self {
         let scan =
             |window: &Rect| WindowScan::new(owned_spatial_sources(versions, place), *window, snapshot.sequence());
         Self { windows: windows.to_vec(), scans: windows.iter().map(scan).enumerate().collect(), past_memory: false }
     }
 
-    /// Visits the entries of the next leaf or memory component; false at the end. An entry
-    /// that meets several windows is visited in the first of them. What the scans did is added to
-    /// the explanation as they end.
+    /// Visits the entries of the next leaf or memory component; false at the end. An entry that
+    /// meets several windows is visited in the first of them. Finished scans add their work to the
+    /// explanation.
     pub fn advance(
         &mut self,
         explanation: &mut Explanation,
@@ -71,7 +70,7 @@ impl IndexScan {
         Ok(!self.scans.is_empty())
     }
 
-    /// The place of the first scan that has memory components left.
+    /// Position of the first scan with memory components left.
     fn next_in_memory(&mut self) -> Result<Option<usize>> {
         if self.past_memory {
             return Ok(None);
@@ -90,7 +89,7 @@ impl IndexScan {
         Ok(self.next_in_memory()?.is_none())
     }
 
-    /// Adds what the scans that go on have done.
+    /// Adds the work of the unfinished scans.
     pub fn explain(&self, explanation: &mut Explanation) {
         self.scans.iter().for_each(|(_, scan)| add_scan(explanation, scan));
     }
@@ -103,8 +102,8 @@ fn add_scan(explanation: &mut Explanation, scan: &WindowScan<OwnedSource>) {
     explanation.entries += scan.entries;
 }
 
-/// Whether what anti-matter of the spatial index at a place hides fits into the working memory of a query while the
-/// windows are searched one after the other, memory components first.
+/// Whether the keys hidden by a spatial index's anti-matter fit in a query's working memory. It
+/// assumes that the windows are searched in turn, memory components first.
 pub(crate) fn antimatter_fits(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
@@ -114,9 +113,9 @@ pub(crate) fn antimatter_fits(
     antimatter_of_fits(snapshot, &spatial_sources(versions, place)?, windows)
 }
 
-/// As [`antimatter_fits`], of the components to be searched.
+/// Like [`antimatter_fits`], for the given components.
 pub(crate) fn antimatter_of_fits(snapshot: &Snapshot, sources: &[SpatialSource<'_>], windows: &[Rect]) -> Result<bool> {
-    // What anti-matter of the oldest component would hide does not exist.
+    // Anti-matter in the oldest component hides nothing.
     let Some((_, hiding)) = sources.split_last() else { return Ok(true) };
     if !hiding.iter().any(SpatialSource::has_antimatter) {
         return Ok(true);
@@ -124,15 +123,15 @@ pub(crate) fn antimatter_of_fits(snapshot: &Snapshot, sources: &[SpatialSource<'
     let key_type = snapshot.history.newest().key.key_type;
     let available = snapshot.work_bytes() as u64;
     let all = noted_bytes(hiding, windows, &mut |source, _, _| Ok(hidden_bytes(source, key_type)))?;
-    // Most of what is deleted may lie outside of the windows.
+    // Most deleted records may lie outside the windows.
     Ok(all < available
         || noted_bytes(hiding, windows, &mut |source, window, noted| {
             hidden_bytes_in(source, window, snapshot.sequence(), available.saturating_sub(noted))
         })? < available)
 }
 
-/// Bytes that the anti-matter takes which is noted at a time, where `bytes_of` tells them of a component, a window
-/// and what is noted already.
+/// Maximal memory in bytes of the anti-matter noted at one time. `bytes_of` returns the bytes for a
+/// component, a window and the bytes noted so far.
 fn noted_bytes(
     hiding: &[SpatialSource<'_>],
     windows: &[Rect],
@@ -150,7 +149,8 @@ fn noted_bytes(
     Ok(in_memory + on_disk)
 }
 
-/// The bytes that noting a component's anti-matter in a window takes, or more than `bytes_max` if they are more.
+/// Memory in bytes for a component's anti-matter in a window. Stops counting once it exceeds
+/// `bytes_max`.
 fn hidden_bytes_in(source: &SpatialSource<'_>, window: &Rect, snapshot: u64, bytes_max: u64) -> Result<u64> {
     let mut bytes = 0;
     visit_source(*source, window, snapshot, &mut |_, key, antimatter| {
@@ -162,7 +162,7 @@ fn hidden_bytes_in(source: &SpatialSource<'_>, window: &Rect, snapshot: u64, byt
     Ok(bytes)
 }
 
-/// About the bytes that noting a component's anti-matter takes.
+/// Approximate memory in bytes for a component's anti-matter.
 fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
     use terrane_lsm::memory::ErasedMemory;
     let (antimatter, entries, bytes) = match source {
@@ -171,7 +171,7 @@ fn hidden_bytes(source: &SpatialSource<'_>, key_type: KeyType) -> u64 {
         }
         SpatialSource::Disk(component) => {
             let meta = component.file().meta();
-            (meta.statistics.antimatter, meta.statistics.antimatter + meta.statistics.entries, meta.bytes())
+            (meta.statistics.antimatter, meta.statistics.antimatter + meta.statistics.entries, meta.file_len)
         }
     };
     // An entry is larger than its key.

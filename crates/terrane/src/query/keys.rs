@@ -1,4 +1,4 @@
-//! Keys one after the other in one allocation.
+//! Keys stored one after the other in one allocation.
 
 use std::ops::Range;
 
@@ -6,12 +6,12 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
-    /// Where each lies; whole words, as a list may hold more than 4 GiB.
+    /// The position of each key. Machine words, because a list may hold more than 4 GiB.
     spans: Vec<Range<usize>>,
 }
 
 impl Keys {
-    /// Keys that lie in `bytes` at these places.
+    /// Keys in `bytes` at these positions.
     pub fn from_parts(bytes: Vec<u8>, spans: Vec<Range<usize>>) -> Self {
         Self { bytes, spans }
     }
@@ -30,12 +30,12 @@ impl Keys {
         self.spans.len()
     }
 
-    /// Bytes that are allocated.
+    /// Allocated bytes.
     pub fn memory_used(&self) -> usize {
         self.bytes.capacity() + size_of::<Range<usize>>() * self.spans.capacity()
     }
 
-    /// Bytes that are in use.
+    /// Used bytes.
     pub fn bytes_held(&self) -> usize {
         self.bytes.len() + size_of::<Range<usize>>() * self.spans.len()
     }
@@ -45,7 +45,8 @@ impl Keys {
         self.spans.clear();
     }
 
-    /// Moves the keys from an index on that are to move to another list; their bytes stay until this is cleared.
+    /// Moves the keys from an index on that satisfy `moves` to another list. Their bytes remain
+    /// until this list is cleared.
     pub fn move_where(&mut self, from: usize, to: &mut Self, mut moves: impl FnMut(&[u8]) -> bool) {
         let (bytes, mut index) = (&self.bytes, 0);
         self.spans.retain(|span| {

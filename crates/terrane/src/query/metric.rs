@@ -1,4 +1,4 @@
-//! Distances by which nearest-neighbour searches go.
+//! Measures of distance for nearest-neighbour searches.
 
 use terrane_lsm::search::{Metric, Surface};
 use terrane_space::sphere::{PreparedPoint, chord_squared_from_distance_m, chord_squared_to_rect, distance_to_rect_m};
@@ -11,7 +11,7 @@ pub(crate) struct PlanarMetric(pub Point);
 impl Metric for PlanarMetric {
     #[inline]
     fn to_rect(&self, rect: &Rect) -> f64 {
-        // Without a branch for empty rectangles, which are infinitely far this way too.
+        // Without a branch for empty rectangles, which are infinitely far in this formula too.
         let dx = (rect.x0 - self.0.x).max(self.0.x - rect.x1).max(0.0);
         let dy = (rect.y0 - self.0.y).max(self.0.y - rect.y1).max(0.0);
         dx * dx + dy * dy
@@ -19,7 +19,7 @@ impl Metric for PlanarMetric {
 
     #[inline]
     fn to_node(&self, rect: &Rect) -> f64 {
-        // The roundings of a difference, a square and a sum keep the order.
+        // Rounding the difference, the square and the sum keeps the order.
         self.to_rect(rect)
     }
 
@@ -33,7 +33,7 @@ impl Metric for PlanarMetric {
         if !measure.is_finite() {
             return None;
         }
-        // Wide enough for the rounding of the root and of the sums.
+        // Wide enough to cover the rounding of the root and of the sums.
         let reach = measure.sqrt() * (1.0 + 1e-12) + 1e-12 * (self.0.x.abs() + self.0.y.abs());
         Some(Rect { x0: self.0.x - reach, y0: self.0.y - reach, x1: self.0.x + reach, y1: self.0.y + reach })
     }
@@ -43,7 +43,7 @@ impl Metric for PlanarMetric {
     }
 }
 
-/// Squared chord of the unit sphere, which rises with the great-circle distance.
+/// Squared chord of the unit sphere, which increases with the great-circle distance.
 #[derive(Clone, Debug)]
 pub(crate) struct SphereMetric {
     place: PreparedPoint,
@@ -61,8 +61,8 @@ impl Metric for SphereMetric {
     }
 
     fn to_node(&self, rect: &Rect) -> f64 {
-        // The same distance comes out a little differently for a box and for one inside it, as
-        // each may be computed along another meridian.
+        // The computed distance may differ slightly between a box and one inside it, because each
+        // may use another meridian.
         let distance_m = (distance_to_rect_m(self.place.point(), *rect) * (1.0 - 1e-12) - 1e-6).max(0.0);
         chord_squared_from_distance_m(distance_m) * (1.0 - 1e-11)
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Up to 90, at and beside where numbers are finest and where latitudes end, and elsewhere.
+    /// Numbers up to 90, at and beside the finest floats and the ends of latitudes, and elsewhere.
     fn number() -> impl Strategy<Value = f64> {
         let marks = prop::sample::select(vec![0.0, -0.0, 90.0, -90.0, 45.0, 5e-324, -1e-12]);
         let shift = (-330..=-5i32, -10.0..10.0f64).prop_map(|(exponent, digits)| digits * 10f64.powi(exponent));
@@ -96,7 +96,7 @@ mod tests {
         ]
     }
 
-    /// A box and one inside of it that often shares sides with it.
+    /// A box and one inside it that often shares sides with it.
     fn nested(x_scale: f64) -> impl Strategy<Value = (Rect, Rect)> {
         (prop::array::uniform4(number()), prop::array::uniform4(number()), prop::array::uniform4(0..4u8)).prop_map(
             move |(x, mut y, shared)| {
@@ -127,7 +127,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 20_000 } else { 200_000 }))]
 
         #[test]
-        fn bounds_of_nodes_are_at_most_the_measures_of_what_is_inside(
+        fn bounds_of_nodes_are_at_most_the_measures_of_their_contents(
             (outer, inner) in nested(2.0),
             (x, y) in (number(), number()),
             scale in prop::sample::select(vec![1.0, 1e-300, 1e-160, 1e140]),

@@ -1,4 +1,4 @@
-//! Queries: what is asked.
+//! Queries.
 
 mod aside;
 mod attributes;
@@ -52,7 +52,7 @@ pub enum Filter {
         /// Northern or upper side.
         y1: f64,
     },
-    /// The geometry is at most so far from a place: metres on the sphere in `lonlat`, units of
+    /// The geometry is at most this far from a place: metres on the sphere in `lonlat`, units of
     /// the coordinates in `planar`.
     Circle {
         /// Longitude or x.
@@ -62,28 +62,28 @@ pub enum Filter {
         /// Radius.
         radius: f64,
     },
-    /// The geometry and this one (well-known binary) have a point in common.
+    /// The geometry and this one (well-known binary) have a common point.
     Intersects(Vec<u8>),
-    /// The geometry lies within this one (well-known binary), as the OGC defines it: nothing of
-    /// it is outside, and not all of it is on the boundary.
+    /// The geometry lies within this one (well-known binary), as the OGC defines it: no part of it
+    /// is outside, and it is not wholly on the boundary.
     Within(Vec<u8>),
 }
 
-/// The place to which records should be near.
+/// The place for a nearest-neighbour query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nearest {
     /// Longitude or x.
     pub x: f64,
     /// Latitude or y.
     pub y: f64,
-    /// How many records.
+    /// Number of records.
     pub k: usize,
 }
 
-/// A condition on whole records, in code.
+/// A condition on whole records, as a function.
 pub type Predicate = Arc<dyn Fn(&RecordView<'_>) -> Result<bool> + Send + Sync>;
 
-/// A query over one dataset: records that meet all filters, or the nearest of them.
+/// A query of one dataset: records that meet all filters, or the nearest of them.
 #[derive(Clone, Default)]
 pub struct Query {
     pub(crate) filters: Vec<Filter>,
@@ -102,7 +102,7 @@ impl Query {
         Self::default()
     }
 
-    /// Adds a condition; all have to be met.
+    /// Adds a condition. All conditions must be met.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.filters.push(filter);
         self
@@ -118,8 +118,8 @@ impl Query {
         self.filter(Filter::Circle { x, y, radius })
     }
 
-    /// Adds a condition on the attributes and the key; all have to be met. Whether it fits the
-    /// dataset's schema is found when the query is run.
+    /// Adds a condition on the attributes and the key. All conditions must be met. Running the
+    /// query checks whether it fits the dataset's schema.
     pub fn condition(mut self, condition: Condition) -> Self {
         self.condition = Some(match self.condition.take() {
             Some(others) => others.and(condition),
@@ -128,40 +128,42 @@ impl Query {
         self
     }
 
-    /// Sets a condition on whole records in code, evaluated last.
+    /// Sets a condition on whole records, as a function. It is evaluated last.
     pub fn predicate(mut self, predicate: impl Fn(&RecordView<'_>) -> Result<bool> + Send + Sync + 'static) -> Self {
         self.predicate = Some(Arc::new(predicate));
         self
     }
 
-    /// Asks for the `k` records nearest to (`x`, `y`) of those that meet all conditions, in the
-    /// order of distance and, at one distance, of keys. A column of distances is added.
+    /// Returns the `k` records nearest to (`x`, `y`) that meet all conditions, ordered by distance
+    /// and then by key. Adds a column of distances.
     pub fn nearest(mut self, x: f64, y: f64, k: usize) -> Self {
         self.nearest = Some(Nearest { x, y, k });
         self
     }
 
-    /// At most so many records.
+    /// Returns at most this many records.
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Goes through the index of this name for its candidates, `primary` being the records themselves; without it, the
-    /// index that seems cheapest is chosen. The rows are the same. An index that can give no candidates for the conditions
-    /// is refused when the query is run, with the reason.
+    /// Takes the candidates from the index with this name; `primary` is the records themselves. The
+    /// rows are the same for every index.
+    ///
+    /// By default the index that seems cheapest is used. Running the query refuses an index that
+    /// cannot serve the conditions, with the reason.
     pub fn using_index(mut self, name: impl Into<String>) -> Self {
         self.index = Some(name.into());
         self
     }
 
-    /// Which states of the dataset the answer may rest on; one, [`Isolation::Snapshot`], if nothing else is said.
+    /// Sets the isolation level. The default is [`Isolation::Snapshot`].
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
     }
 
-    /// Only these columns, in this order.
+    /// Returns only these columns, in this order.
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
@@ -183,12 +185,12 @@ impl fmt::Debug for Query {
     }
 }
 
-/// Refuses a place outside of the coordinate system.
+/// Refuses a place outside the coordinate system.
 pub(crate) fn check_place(system: CoordinateSystem, x: f64, y: f64) -> Result<()> {
     check_coordinates(system, x, y).map_err(|error| Error::usage(format!("the place {x},{y}: {error}")))
 }
 
-/// Refuses a place from which the distances to a dataset's geometries cannot be told.
+/// Refuses a place from which distances to the dataset's geometries are undefined.
 pub(crate) fn check_origin(schema: &Schema, x: f64, y: f64) -> Result<()> {
     if schema.holds_points() {
         return check_place(schema.system, x, y);

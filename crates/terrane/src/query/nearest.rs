@@ -1,9 +1,9 @@
-//! Nearest records, with the conditions inside the traversal.
+//! Nearest-neighbour search, with the conditions inside the traversal.
 //!
-//! The index gives candidates in the order of a lower bound of their distance. A candidate
-//! that meets all conditions waits with its exact distance until nothing nearer, and
-//! nothing at the same distance, can come; so ties are in the order of keys. Where what has to
-//! be noted on the way (above all, what is deleted) does not fit in memory, the records answer.
+//! The index returns candidates ordered by a lower bound of their distance. A candidate that meets
+//! all conditions is held, with its exact distance, until no candidate at a smaller or equal
+//! distance can follow. So ties are in key order. If the intermediate results, above all the
+//! deleted keys, do not fit in memory, the records are scanned.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -30,16 +30,16 @@ use crate::{Error, Result};
 /// The keys that were found, nearest first, with their distances.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// Those of a search for nothing but points.
+    /// The result of a search for points only.
     points: Option<NearestPoints>,
-    /// Those of any other search.
+    /// The result of any other search.
     keys: Keys,
     distances: Vec<f64>,
     taken: usize,
 }
 
 impl Found {
-    /// What was found in another way.
+    /// The result of another algorithm.
     pub fn of(keys: Keys, distances: Vec<f64>) -> Self {
         Self { points: None, keys, distances, taken: 0 }
     }
@@ -67,7 +67,7 @@ impl Found {
     }
 }
 
-/// A record that meets all conditions and waits for its turn.
+/// A record that meets all conditions and is held until its turn.
 #[derive(Debug, PartialEq)]
 struct Waiting {
     distance: f64,
@@ -88,7 +88,7 @@ impl Ord for Waiting {
     }
 }
 
-/// Finds the nearest records, no more than the limit allows, through an index that may be named.
+/// Finds the nearest records, within the limit, through an index that may be named.
 pub(crate) fn search(
     snapshot: &Snapshot,
     filters: &Filters,
@@ -105,16 +105,16 @@ pub(crate) fn search(
     explanation.considered = considered;
     let found = search_at(snapshot, filters, &nearest, place, explanation)?;
     if explanation.plan == nearest_scan::PLAN {
-        // What was to be searched took too much memory.
+        // The search took too much memory.
         for considered in explanation.considered.iter_mut().filter(|index| place.is_some() && index.is_used) {
             considered.is_used = false;
-            considered.reason = "what it has to note on the way does not fit in memory".into();
+            considered.reason = "its intermediate results do not fit in memory".into();
         }
     }
     Ok(found)
 }
 
-/// Finds the nearest records through the spatial index at a place, or without one.
+/// Finds the nearest records through the spatial index in a slot, or by a scan of the records.
 pub(crate) fn search_at(
     snapshot: &Snapshot,
     filters: &Filters,
@@ -143,26 +143,26 @@ pub(crate) fn search_at(
     }
 }
 
-/// At most the distance whose square is `measure`, whichever way it is computed.
+/// A lower bound of the distance with the square `measure`, for every way of computing it.
 fn planar_lower_bound(measure: f64) -> f64 {
-    // What is beyond all numbers is at least as far as the root of the largest; what is next to
-    // nothing has lost digits.
+    // An infinite measure means at least the root of the largest float. A tiny measure has lost
+    // digits.
     let root = measure.min(f64::MAX).sqrt();
     (root * (1.0 - 1e-14) - 1e-150).max(0.0)
 }
 
-/// At most the distance of a squared chord, whichever way it is computed; chords tell distances
-/// near the antipode less exactly.
+/// A lower bound of the distance with a squared chord, for every way of computing it. Near the
+/// antipode, chords are less exact.
 fn sphere_lower_bound(measure: f64) -> f64 {
     let distance_m = distance_m_from_chord(measure);
     let slack_m = if distance_m > 19.0e6 { 10.0 } else { 1e-6 };
     (distance_m * (1.0 - 1e-12) - slack_m).max(0.0)
 }
 
-/// What is sought, and where.
+/// A search in progress.
 struct Search<'q> {
     snapshot: &'q Snapshot,
-    /// Place of the index.
+    /// Slot of the index.
     index: usize,
     filters: &'q Filters,
     exact: &'q Exact,
@@ -170,7 +170,7 @@ struct Search<'q> {
 }
 
 impl Search<'_> {
-    /// Searches the index; `None` when that takes more memory than there is.
+    /// Searches the index; `None` if that needs more memory than available.
     fn run<M: Metric>(
         self,
         metric: M,
@@ -185,7 +185,7 @@ impl Search<'_> {
             explanation.components_pruned = sources.len() as u64 - searched;
         };
         let points = matches!(snapshot.history.newest().geometry, GeometryColumn::Point { .. });
-        // Only where every entry is a result can the search forget farther ones.
+        // The search can forget farther entries only if every entry is a result.
         if points
             && filters.is_empty()
             && let Some(nearest) =
@@ -250,7 +250,7 @@ impl Search<'_> {
     }
 }
 
-/// Distances as they are reported.
+/// Computes the reported distances.
 pub(super) struct Exact {
     system: CoordinateSystem,
     place: Point,
@@ -265,7 +265,7 @@ impl Exact {
         }
     }
 
-    /// The distance of a record that has a geometry.
+    /// The distance of a record, if it has a geometry.
     pub fn to_record(&self, record: &RecordView<'_>) -> Result<Option<f64>> {
         match record.geometry() {
             None => Ok(None),

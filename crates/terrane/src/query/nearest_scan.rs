@@ -1,4 +1,4 @@
-//! The nearest records from a scan of all, in bounded memory.
+//! Nearest-neighbour search by a scan of all records, in bounded memory.
 
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
@@ -14,27 +14,27 @@ use crate::secondary::PRIMARY;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
-/// What explanations call this.
+/// Name of the plan in explanations.
 pub(super) const PLAN: &str = "nearest by primary scan";
 
-/// Records that are kept beyond those asked for, so that choosing among them is rare.
+/// Number of records kept beyond `k`, so that selection is rare.
 const SURPLUS_MIN: usize = 1024;
 
-/// A record that may be among the nearest; its key lies among those of all.
+/// A record that may be among the nearest. Its key is in the common list of keys.
 struct Kept {
     distance: f64,
     key: Range<usize>,
 }
 
-/// The nearest of the records added so far, and some that are not.
+/// The nearest records so far, and some others.
 struct Nearest {
     k: usize,
     kept: Vec<Kept>,
     keys: Vec<u8>,
-    /// What is farther is not among the nearest.
+    /// Records beyond this distance are not among the nearest.
     farthest: f64,
     bytes_max: usize,
-    /// More than so many are not found.
+    /// Upper bound of the number of results.
     records: u64,
 }
 
@@ -54,9 +54,9 @@ impl Nearest {
         if is_full || self.kept.len() >= self.k.saturating_mul(2).max(SURPLUS_MIN) {
             self.choose();
         }
-        // So much has to be left free that choosing again pays.
+        // Enough must be free after a selection for the next one to pay.
         if is_full && self.bytes_held() > self.bytes_max / 4 * 3 {
-            // As much for each of the rest as for each of those that were met.
+            // Assumes the same size for the remaining records as for those so far.
             let bytes_each = self.bytes_held() as u64 / self.kept.len().max(1) as u64;
             return Err(Error::Memory {
                 what: format!("a search for the nearest {} records", self.k),
@@ -67,7 +67,7 @@ impl Nearest {
         Ok(())
     }
 
-    /// Lets go of all but the nearest.
+    /// Removes all but the nearest.
     fn choose(&mut self) {
         if self.kept.len() > self.k && self.k > 0 {
             let keys = &self.keys;
@@ -95,7 +95,7 @@ impl Nearest {
     }
 }
 
-/// By distance; at one distance, by key.
+/// Orders by distance, then by key.
 fn order(keys: &[u8], a: &Kept, b: &Kept) -> Ordering {
     a.distance.total_cmp(&b.distance).then_with(|| keys[a.key.clone()].cmp(&keys[b.key.clone()]))
 }
@@ -103,7 +103,7 @@ fn order(keys: &[u8], a: &Kept, b: &Kept) -> Ordering {
 /// Finds the nearest records without the spatial index.
 ///
 /// # Errors
-/// [`Error::Memory`] where the results alone do not fit; damage; storage.
+/// [`Error::Memory`] if the results alone do not fit in memory; damage; storage.
 pub(super) fn search(
     snapshot: &Snapshot,
     filters: &Filters,
@@ -113,7 +113,7 @@ pub(super) fn search(
 ) -> Result<Found> {
     explanation.plan = PLAN;
     explanation.components_searched = components_of(&snapshot.versions(), PRIMARY as usize);
-    // Lists that grow take up to twice what they hold.
+    // Growing lists take up to twice the size of their contents.
     let bytes_max = snapshot.work_bytes() / 2;
     let records = records_of(&snapshot.versions())?;
     let (kept, keys) = (Vec::new(), Vec::new());

@@ -1,13 +1,15 @@
-//! The choice of what a query goes through for its candidates.
+//! The choice of a query's access path.
 //!
-//! Each index that can serve the conditions estimates how many candidates it would give, from what its components
-//! know of themselves. What costs least wins: that is the fewest, but where some need a look-up each and others do not. Where
-//! that costs more than reading all records, these are read. Keys that a condition demands are spans of the primary, whose
-//! records are read in order; each span, of any index, costs a look-up.
+//! Each index that can serve the conditions estimates its number of candidates from the statistics
+//! of its components. The cheapest path wins. That is the one with the fewest candidates, unless
+//! only some paths need a look-up for each of them. A scan of all records is used if it is cheaper.
+//! A restricted key gives spans of the primary, whose records are read in order. Each span of any
+//! index costs a look-up.
 //!
-//! All spatial indexes give the same candidates for windows. So how many these are is estimated by the R-tree that
-//! every dataset has, whose entries are objects, and it comes first; others are used where it cannot be, or where
-//! they are asked for. Windows that most records meet are answered from all records too.
+//! All spatial indexes give the same candidates for windows. The number is estimated by the R-tree
+//! that every dataset has, because its entries are whole objects. It is also the first choice.
+//! Others are used if it is damaged, or if the query names them. If most records meet the windows,
+//! all records are scanned.
 
 use std::sync::Arc;
 
@@ -28,13 +30,14 @@ use crate::secondary::{Content, DatasetIndex, PRIMARY, SPATIAL};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
-/// Records that are read in order in the time of one look-up, about.
+/// Approximate number of records read in order in the time of one look-up.
 const LOOKUP_RECORDS: u64 = 4;
-/// Records up to which the windows are looked for without an estimate, as it would take longer than it can spare.
+/// Up to this number of records, windows are searched without an estimate, which would take too
+/// long.
 const UNESTIMATED_MAX: u64 = 16 << 10;
-/// Entries of memory components that are counted for an estimate.
+/// Maximal number of entries in memory components that are counted for an estimate.
 const COUNTED_MAX: usize = 10_000;
-/// Inner pages of a component that are looked at for an estimate of windows.
+/// Maximal number of inner pages per component that are read for an estimate of windows.
 const ESTIMATE_PAGES: usize = 32;
 
 const ASKED_FOR: &str = "it was asked for";
@@ -43,40 +46,40 @@ const FEWEST: &str = "it gives the fewest candidates";
 const FEWEST_TOGETHER: &str = "those of all columns give the fewest candidates together";
 const CHEAPEST: &str = "it costs least, as look-ups are counted";
 const CHEAPEST_TOGETHER: &str = "those of all columns cost least together, as look-ups are counted";
-const SCATTERED: &str = "a word may be in another column as well";
+const SCATTERED: &str = "a word may also be in another column";
 const COLUMN_SERVED: &str = "another index of the words of its column comes first";
-pub(crate) const UNFIT: &str = "what it has to note as deleted does not fit in memory";
-const NO_BOXES: &str = "its components are no trees of boxes, over which the nearest are found";
+pub(crate) const UNFIT: &str = "its deleted keys do not fit in memory";
+const NO_BOXES: &str = "its components are not trees of boxes, which a nearest-neighbour search needs";
 
-/// What a query goes through.
+/// The access path of a query.
 #[derive(Clone)]
 pub(crate) enum Path {
-    /// Nothing, as nothing can match.
+    /// No record can match.
     Nothing,
     /// All records.
     Records,
     /// The records in these spans of keys.
     Keys(Vec<KeySpan>),
-    /// The windows of its conditions on places, in the spatial index at a place.
+    /// The windows of the spatial conditions, in the spatial index with this slot.
     Windows(usize),
     /// An index on attributes or words, or the union of several.
     Attributes {
         indexes: Vec<IndexSpans>,
-        /// What their entries decide.
+        /// The conditions evaluated on the entries.
         filter: EntryFilter,
     },
 }
 
-/// Entries of an index that is keyed by bytes.
+/// Entries of an index keyed by bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexSpans {
-    /// Its place.
+    /// Its slot.
     pub place: usize,
     pub spans: Vec<KeySpan>,
 }
 
 impl Path {
-    /// What explanations call it.
+    /// Name of the plan in explanations.
     pub fn plan(&self) -> &'static str {
         match self {
             Self::Nothing => "nothing can match",
@@ -88,7 +91,7 @@ impl Path {
         }
     }
 
-    /// The places of the indexes that it goes through.
+    /// The slots of its indexes.
     pub fn places(&self) -> Vec<usize> {
         match self {
             Self::Windows(place) => vec![*place],
@@ -97,13 +100,13 @@ impl Path {
         }
     }
 
-    /// Whether components may know how many records there are on it.
-    pub fn is_known_from_statistics(&self) -> bool {
+    /// Whether the components' statistics may have the number of its records.
+    pub fn is_answered_by_statistics(&self) -> bool {
         matches!(self, Self::Records)
     }
 }
 
-/// About how many entries have to be looked at on a path.
+/// Approximate number of entries on a path.
 pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Path) -> Result<u64> {
     let versions = snapshot.versions_full();
     match path {
@@ -120,13 +123,13 @@ pub(super) fn expected_entries(snapshot: &Snapshot, filters: &Filters, path: &Pa
     }
 }
 
-/// What was thought of one index.
+/// Describes an index that was considered.
 fn considered(index: &DatasetIndex, entries: Option<u64>, reason: impl Into<String>) -> Considered {
     Considered { index: index.definition.name.clone(), entries, is_used: false, reason: reason.into() }
 }
 
-/// The way to go, which is the one through the index `named` where one is; and what was thought of each index. Rows may
-/// need more of a record than its key.
+/// Chooses the path, through the index `named` if there is one. Returns also the considered
+/// indexes. `reads_records` says whether rows need more of a record than its key.
 pub(crate) fn choose_path(
     snapshot: &Snapshot,
     filters: &Filters,
@@ -141,7 +144,7 @@ pub(crate) fn choose_path(
     let Some(windows) = filters.windows() else { return Ok((path.unwrap_or(Path::Records), considered)) };
     if let Some(path) = path {
         let spatial = snapshot.indexes.secondaries().filter(|(_, index)| index.spatial.is_some());
-        // All of them give the same candidates.
+        // All spatial indexes give the same candidates.
         considered.extend(spatial.map(|(_, index)| self::considered(index, windows_met, CHEAPER)));
         return Ok((path, considered));
     }
@@ -149,7 +152,7 @@ pub(crate) fn choose_path(
         Ok((!antimatter_fits(snapshot, &snapshot.versions(), place, windows)?).then_some(UNFIT))
     };
     let Some(place) = choose_spatial(snapshot, &fits, &mut considered)? else { return Ok((Path::Records, considered)) };
-    // Points that nothing else decides on are answered by their entries.
+    // Points without other conditions are answered from the entries.
     let is_decided = snapshot.history.newest().holds_points() && !filters.needs_record();
     if (reads_records || !is_decided)
         && let Some((entries, records)) = most_records_meet(snapshot, place, windows)?
@@ -166,8 +169,8 @@ fn cheaper_to_read_all(records: u64) -> String {
     format!("to read all records, about {records}, is cheaper")
 }
 
-/// About how many entries of a spatial index meet the windows, and how many records there are, where a look-up for each
-/// of the former costs more than to read the latter.
+/// The approximate numbers of entries that meet the windows and of all records, if look-ups of the
+/// former cost more than reading the latter.
 fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Result<Option<(u64, u64)>> {
     let versions = snapshot.versions_full();
     let records = records_of(&versions)?;
@@ -175,7 +178,7 @@ fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Res
         return Ok(None);
     }
     let is_cheaper = |entries: u64| entries.saturating_mul(LOOKUP_RECORDS) > records;
-    // One page tells small windows, which are not to wait for more.
+    // One page shows whether windows are small. They should not wait for a longer estimate.
     if !is_cheaper(estimate_windows(&versions, place, windows, 1)?) {
         return Ok(None);
     }
@@ -183,7 +186,8 @@ fn most_records_meet(snapshot: &Snapshot, place: usize, windows: &[Rect]) -> Res
     Ok(is_cheaper(entries).then_some((entries, records)))
 }
 
-/// The spatial index in which the nearest are sought, if that is not done in the records; and what was thought of each.
+/// The spatial index for a nearest-neighbour search, or `None` for a scan of the records; and the
+/// considered indexes.
 pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
     if let Some(name) = named {
         let (place, index) = snapshot.find_index(name)?;
@@ -195,7 +199,7 @@ pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result
         return match &index.spatial {
             Some(spatial) if spatial.has_boxes() => Ok((Some(place), vec![used])),
             Some(_) => Err(cannot_serve(index, &format!("{NO_BOXES}; use one of kind rtree"))),
-            None => Err(cannot_serve(index, "it has no places, by which the nearest are found; use one of kind rtree")),
+            None => Err(cannot_serve(index, "it is not spatial; use one of kind rtree to find the nearest")),
         };
     }
     let has_boxes = |_: usize, index: &DatasetIndex| {
@@ -206,8 +210,8 @@ pub(super) fn choose_nearest(snapshot: &Snapshot, named: Option<&str>) -> Result
     Ok((place, considered))
 }
 
-/// The spatial index in which a join looks for what is near the other side's geometries; none where that is done in the
-/// records. And what was thought of each.
+/// The spatial index that a join probes, or `None` for a scan of the records; and the considered
+/// indexes.
 pub(crate) fn choose_probed(snapshot: &Snapshot, named: Option<&str>) -> Result<(Option<usize>, Vec<Considered>)> {
     let Some(name) = named else {
         let mut considered = Vec::new();
@@ -222,11 +226,11 @@ pub(crate) fn choose_probed(snapshot: &Snapshot, named: Option<&str>) -> Result<
     check_whole(snapshot, place, index)?;
     match index.spatial {
         Some(_) => Ok((Some(place), vec![used])),
-        None => Err(cannot_serve(index, "it has no places, by which the two sides of a join meet; use a spatial one")),
+        None => Err(cannot_serve(index, "it is not spatial; a join needs a spatial index")),
     }
 }
 
-/// The first spatial index of which all components are there and nothing speaks against.
+/// The first suitable spatial index whose components are all readable.
 fn choose_spatial(
     snapshot: &Snapshot,
     against: &dyn Fn(usize, &DatasetIndex) -> Result<Option<&'static str>>,
@@ -247,7 +251,7 @@ fn choose_spatial(
                     Some(reason) => reason.to_owned(),
                     None => {
                         chosen = Some((place, &index.definition.name));
-                        "it is the first of the spatial ones that can be used".to_owned()
+                        "it is the first usable spatial index".to_owned()
                     }
                 },
             },
@@ -261,7 +265,8 @@ fn choose_spatial(
     }
 }
 
-/// Why an index cannot be searched, if it cannot. A snapshot that is older than an index does not see it.
+/// Why an index cannot be searched, if it cannot. An index created after the snapshot is invisible
+/// to it.
 pub(super) fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'static str> {
     if is_damaged(versions, place) {
         return Some("it is damaged");
@@ -270,13 +275,13 @@ pub(super) fn unusable(versions: &[Arc<Version>], place: usize) -> Option<&'stat
     (!versions.iter().all(is_whole)).then_some("it is not built yet")
 }
 
-/// Whether components of an index could not be opened.
+/// Whether some components of an index could not be opened.
 fn is_damaged(versions: &[Arc<Version>], place: usize) -> bool {
     let mut indexes = versions.iter().filter_map(|version| version.indexes.get(place));
     indexes.any(|index| index.damage().is_some())
 }
 
-/// Refuses an index of which not all components are there.
+/// Refuses an index with missing components.
 fn check_whole(snapshot: &Snapshot, place: usize, index: &DatasetIndex) -> Result<()> {
     let versions = snapshot.versions();
     match unusable(&versions, place) {
@@ -291,7 +296,7 @@ fn cannot_serve(index: &DatasetIndex, reason: &str) -> Error {
     Error::usage(format!("the query cannot go through the index {name:?}, of kind {kind}: {reason}"))
 }
 
-/// The way through an index that was asked for.
+/// The path through the index that the query names.
 fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(Path, Considered)> {
     let (place, index) = snapshot.find_index(name)?;
     check_whole(snapshot, place, index)?;
@@ -314,7 +319,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
             let fewest = if let Serves::Spans(spans) = serves { fewest(&versions, place, spans)? } else { None };
             let Some((entries, spans)) = fewest else {
                 let reason = match asks_for_scattered(index, &snapshot.history, &implied) {
-                    true => format!("{SCATTERED}; without a name, the indexes of all columns are used together"),
+                    true => format!("{SCATTERED}; without an index name, the indexes of all columns are used together"),
                     false => nothing_demanded(index, &snapshot.history, filters),
                 };
                 return Err(cannot_serve(index, &reason));
@@ -327,7 +332,7 @@ fn path_through(snapshot: &Snapshot, filters: &Filters, name: &str) -> Result<(P
     Ok((path.unwrap_or(Path::Records), used))
 }
 
-/// Why an index on attributes or words serves nothing of a condition.
+/// Why an index on attributes or words cannot serve the conditions.
 fn nothing_demanded(index: &DatasetIndex, history: &SchemaHistory, filters: &Filters) -> String {
     let column = &index.definition.columns[0];
     let asks_for = |id| {
@@ -336,19 +341,20 @@ fn nothing_demanded(index: &DatasetIndex, history: &SchemaHistory, filters: &Fil
     };
     let what = match &index.content {
         Content::Words { stop_words, .. } if stop_words.is_empty() => "no word",
-        Content::Words { .. } => "no word but those that it leaves out",
+        Content::Words { .. } => "only stop words",
         Content::Attributes(columns) if columns.first().is_some_and(|column| asks_for(*column)) => {
             return format!(
-                "the condition on {column}, the first that it is on, is no value, range or list that `and` joins, \
-                 which is all that it serves"
+                "the condition on its first column, {column}, is not a value, range or list that `and` joins, \
+                 and it serves no others"
             );
         }
         _ => "nothing",
     };
-    format!("{what} is demanded of {column}, the first that it is on")
+    format!("the condition demands {what} of its first column, {column}")
 }
 
-/// Of ways through the B-trees at a place, each of which would do, the one with the fewest entries, about.
+/// The alternative with the fewest estimated entries, among lists of spans in the B-trees with a
+/// slot.
 fn fewest(
     versions: &[Arc<Version>],
     place: usize,
@@ -364,17 +370,17 @@ fn fewest(
     Ok(fewest)
 }
 
-/// What was found of the ways by keys and indexes on attributes.
+/// The result of choosing among keys and indexes on attributes.
 struct Keyed {
-    /// The one to go, if any is.
+    /// The chosen path, if any.
     path: Option<Path>,
     considered: Vec<Considered>,
-    /// About how many entries meet the windows, where that was asked.
+    /// Approximate number of entries that meet the windows, if it was estimated.
     windows_met: Option<u64>,
 }
 
-/// The keys or the index on attributes to go through, if that is better than the windows and than all records; and
-/// what was thought of each.
+/// Chooses keys or an index on attributes, if one of them is cheaper than the windows and a full
+/// scan. Returns also the considered indexes.
 fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> Result<Keyed> {
     let (mut considered, mut windows_met) = (Vec::new(), None);
     let Some(implied) = filters.implied() else { return Ok(Keyed { path: None, considered, windows_met }) };
@@ -408,7 +414,7 @@ fn choose_keyed(snapshot: &Snapshot, filters: &Filters, reads_records: bool) -> 
     Ok(Keyed { path: Some(path), considered, windows_met })
 }
 
-/// Why the indexes with these numbers among those considered cost least, together.
+/// Why these of the considered indexes cost least, together.
 fn why_cheapest(considered: &[Considered], numbers: &[usize]) -> &'static str {
     let entries_of = |is_meant: bool| {
         let meant = considered.iter().enumerate().filter(move |(number, _)| numbers.contains(number) == is_meant);
@@ -424,23 +430,23 @@ fn why_cheapest(considered: &[Considered], numbers: &[usize]) -> &'static str {
     }
 }
 
-/// What costs least of the keys and the indexes on attributes and words.
+/// The cheapest path through keys or indexes on attributes and words.
 struct Cheapest {
-    /// In records that are read in order.
+    /// In units of records read in order.
     cost: u64,
-    /// Of its indexes among those considered.
+    /// Positions of its indexes in the list of considered ones.
     numbers: Vec<usize>,
     path: Path,
 }
 
 impl Cheapest {
-    /// The cheaper of two.
+    /// The cheaper of two paths.
     fn or(self, other: Option<Self>) -> Self {
         other.filter(|other| other.cost <= self.cost).unwrap_or(self)
     }
 }
 
-/// Of the keys and the indexes on attributes and words, what costs least.
+/// The cheapest path through keys or indexes on attributes and words.
 fn cheapest(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
@@ -452,7 +458,7 @@ fn cheapest(
     let mut best: Option<Cheapest> = None;
     let cost_of = |filter: &EntryFilter, entries: u64, spans: usize| {
         let of_entry = if filter.decides_all() && !reads_records { 1 } else { LOOKUP_RECORDS };
-        // Each span is sought for.
+        // Each span costs a look-up.
         entries.saturating_mul(of_entry).saturating_add((spans as u64).saturating_mul(LOOKUP_RECORDS))
     };
     let union = scattered_union(snapshot, versions, implied)?;
@@ -508,7 +514,7 @@ fn cheapest(
     Ok(best)
 }
 
-/// About how many entries an index has in a union, if it is in one, and why not, if it is not.
+/// The approximate number of entries of an index in a union, or the reason why it is in none.
 fn share_of<'u>(
     union: &'u std::result::Result<Union, String>,
     versions: &[Arc<Version>],
@@ -524,7 +530,7 @@ fn share_of<'u>(
     }
 }
 
-/// Whether a condition asks for words that may be in the column of an index, or in another.
+/// Whether a condition demands words that may be in an index's column or in another.
 fn asks_for_scattered(index: &DatasetIndex, history: &SchemaHistory, implied: &Implied) -> bool {
     let Content::Words { column, .. } = &index.content else { return false };
     let position = history.position(*column);
@@ -532,7 +538,8 @@ fn asks_for_scattered(index: &DatasetIndex, history: &SchemaHistory, implied: &I
     attributes.is_some_and(|attributes| attributes.iter().any(|attribute| Some(*attribute) == position))
 }
 
-/// What serves the words that may be in any of several columns, or why nothing does; `None` if there are no such words.
+/// The union for words that may be in any of several columns, or the reason why there is none;
+/// `None` without such words.
 fn scattered_union(
     snapshot: &Snapshot,
     versions: &[Arc<Version>],
@@ -545,10 +552,10 @@ fn scattered_union(
     union_of(words, &snapshot.history, &usable, &estimate).map(Some)
 }
 
-/// About how many entries lie in spans of the B-trees at a place.
+/// Approximate number of entries in spans of the B-trees with a slot.
 fn estimate_spans(versions: &[Arc<Version>], place: usize, spans: &[KeySpan]) -> Result<u64> {
     let mut entries = 0;
-    // Those of memory that are counted are divided among the partitions.
+    // The entries counted in memory are divided among the partitions.
     let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);
     for version in versions {
         for span in spans {
@@ -558,7 +565,7 @@ fn estimate_spans(versions: &[Arc<Version>], place: usize, spans: &[KeySpan]) ->
     Ok(entries)
 }
 
-/// About how many records there are.
+/// Approximate number of records.
 pub(super) fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
     let mut records = 0;
     for version in versions {
@@ -571,7 +578,8 @@ pub(super) fn records_of(versions: &[Arc<Version>]) -> Result<u64> {
     Ok(records)
 }
 
-/// About how many entries of the spatial index at a place meet the windows; looks at so many pages of each component.
+/// Approximate number of entries of a spatial index that meet the windows. Reads at most
+/// `pages_max` pages per component.
 fn estimate_windows(versions: &[Arc<Version>], place: usize, windows: &[Rect], pages_max: usize) -> Result<u64> {
     let sources = spatial_sources(versions, place)?;
     let counted_max = (COUNTED_MAX / versions.len().max(1)).max(1);

@@ -1,29 +1,31 @@
 //! Queries at read committed (Kim 2016, sections 3.4.1, 3.4.3 and 3.5.2).
 //!
-//! Such a query moves its snapshot on from step to step, so all that it reads is visible: a lock is not needed for that. It
-//! takes instant locks, one at a time and holding nothing else, so that it is in no cycle of waiters.
+//! The query advances its snapshot from step to step, so it reads only visible records, without
+//! locks. It takes only instant locks, one at a time while holding nothing, so it is in no cycle of
+//! waiters. While it waits it holds no sealed memory: the lock's holder may be waiting for memory.
 //!
-//! A record is fetched after an instant lock on its key, and judged again by all conditions, as the entry that led to it may
-//! be older. Where entries alone would do, they are divided (try-lock and union): those whose keys no writer
-//! holds are rows; the others are a chunk of their own, which is fetched and judged (`aside.rs`). A partition's spatial index is searched at one
-//! number, so it gives each key once, and the chunks have no key in common. An index on attributes or words is read at several, and may give
-//! a key for each of several versions of its record.
+//! A record is fetched after an instant lock on its key, and judged again, since its index entry
+//! may be older. If entries alone suffice, they are divided (try-lock and union). Entries whose
+//! keys no writer holds are rows. The others form a second chunk, whose records are fetched
+//! (`aside.rs`).
 //!
-//! While it waits for a lock it keeps no sealed memory: a writer that holds the lock may be waiting for memory.
+//! A spatial index is searched at one sequence number per partition. So it gives each key once, and
+//! the chunks are disjoint. An index on attributes or words is read at several numbers, and may
+//! give a key once per version.
 
 use super::execute::{Execution, Source};
 use super::index::{IndexScan, antimatter_fits};
 use super::plan::unusable;
 use crate::{Error, Result};
 
-/// What a query at read committed knows besides.
+/// The additional state of a query at read committed.
 #[derive(Debug, Default)]
 pub(super) struct ReadCommitted {
-    /// Of the schema that the conditions and the columns are prepared for.
+    /// Version of the schema for which conditions and columns are prepared.
     schema_version: u32,
-    /// Places of the indexes that candidates come from.
+    /// Slots of the indexes that provide candidates.
     pub places: Vec<usize>,
-    /// Of the partitions in scope, the one whose spatial index is searched.
+    /// The partition whose spatial index is searched, counted within the scope.
     partition: usize,
 }
 
@@ -34,10 +36,10 @@ impl ReadCommitted {
 }
 
 impl Execution {
-    /// Begins a step: at read committed, it reads what is visible now.
+    /// Begins a step: at read committed, it reads the state that is visible now.
     ///
     /// # Errors
-    /// The schema, or the index that candidates come from, is not any more what the query was prepared for.
+    /// The schema has changed, or the index that provides candidates was dropped.
     pub fn begin_step(&mut self) -> Result<()> {
         let Some(committed) = &self.committed else { return Ok(()) };
         let (version, places) = (committed.schema_version, &committed.places);
@@ -46,10 +48,8 @@ impl Execution {
         }
         let dataset = self.snapshot.dataset_name();
         let changed = |what: String| {
-            let advice = "ask again, or at snapshot, where such changes are not seen";
-            Err(Error::Failed(format!(
-                "while a query of dataset {dataset:?} at read committed went on, {what}; {advice}"
-            )))
+            let advice = "ask again, or ask at snapshot, where such changes are invisible";
+            Err(Error::Failed(format!("during a query of dataset {dataset:?} at read committed, {what}; {advice}")))
         };
         if self.snapshot.history.newest().version != version {
             return changed("the schema was changed".into());
@@ -61,8 +61,8 @@ impl Execution {
         }
     }
 
-    /// Begins a step that fetches the records of the next candidates, so many at most: what a writer does to them that
-    /// holds their keys now is seen.
+    /// Begins a step that fetches the records of the next candidates, at most `candidates`. It
+    /// waits for the current holders of their keys, so their changes are visible.
     pub fn begin_fetch(&mut self, candidates: usize) -> Result<()> {
         for place in self.taken..self.taken + candidates {
             let Some(key) = self.chunk.get(place) else { break };
@@ -71,7 +71,8 @@ impl Execution {
         self.begin_step()
     }
 
-    /// Goes on with the spatial index of the next partition, in a step of its own; false if there is none.
+    /// Begins the step that searches the spatial index of the next partition; false if there is
+    /// none.
     pub fn begin_next_partition(&mut self) -> Result<bool> {
         let Some(committed) = &mut self.committed else { return Ok(false) };
         let &[place] = committed.places.as_slice() else { return Ok(false) };
@@ -86,7 +87,7 @@ impl Execution {
         let searched = &versions[partition..=partition];
         if !antimatter_fits(&self.snapshot, searched, place, windows)? {
             return Err(Error::Failed(format!(
-                "what was deleted of dataset {:?} while a query at read committed went on does not fit into its \
+                "the keys deleted from dataset {:?} during a query at read committed do not fit in its \
                  memory; raise --memory-limit, or ask at snapshot",
                 self.snapshot.dataset_name()
             )));

@@ -1,4 +1,4 @@
-//! Queries beside a writer that holds a key while its change waits for its sync.
+//! Queries beside a writer that holds a key until its sync ends.
 
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
@@ -16,7 +16,8 @@ use crate::{
 };
 use terrane_testkit::gate::{Gate, gated};
 
-/// Points 1, 2 and 3 at (1, 1), on disk, with their keys as attribute; and one far off. Syncs pass a gate.
+/// Points 1, 2 and 3 at (1, 1), on disk, with their keys as attribute; and one far away. Syncs pass
+/// a gate.
 fn dataset(gate: &Arc<Gate>) -> (Store, Dataset) {
     let storage = gated(Arc::new(MemoryStorage::new()), gate.clone());
     let store = Store::open_on(storage, Options { background: false, ..Options::default() }).unwrap();
@@ -36,7 +37,7 @@ fn record(key: i64, place: f64, n: i64) -> Record {
     Record::at(key, place, place, vec![Value::Int(n)])
 }
 
-/// Opens a gate where a test fails, so that nobody waits for ever.
+/// Opens a gate if a test fails, so that no thread waits for ever.
 struct Opens<'g>(&'g Gate);
 
 impl Drop for Opens<'_> {
@@ -45,12 +46,12 @@ impl Drop for Opens<'_> {
     }
 }
 
-/// What is near (1, 1).
+/// A query of the points near (1, 1).
 fn near(isolation: Isolation) -> Query {
     Query::new().window(0.0, 0.0, 9.0, 9.0).isolation(isolation)
 }
 
-/// The first two columns of the rows, or the first alone, sorted.
+/// The first two columns of the rows, or only the first, sorted.
 fn rows(dataset: &Dataset, query: &Query) -> (Vec<Vec<i64>>, Explanation) {
     let mut answer = dataset.query(query).unwrap();
     let mut rows = Vec::new();
@@ -69,7 +70,7 @@ fn hash_of(dataset: &Dataset, key: i64) -> u64 {
     dataset.handle.lock_hash(&Key::Int(key).to_encoded().unwrap())
 }
 
-/// Spins until a thread waits for a key's lock, or has ended without.
+/// Spins until a thread waits for a key's lock, or has ended without waiting.
 fn await_waiter<T>(dataset: &Dataset, key: i64, reader: &ScopedJoinHandle<'_, T>) {
     while dataset.engine.locks.waiting(hash_of(dataset, key)) == 0 {
         assert!(!reader.is_finished(), "the query did not wait for the writer");
@@ -95,7 +96,7 @@ fn read_beside<R: Send>(
         gate.open();
         writer.join().unwrap().unwrap();
         let found = reader.join().unwrap();
-        assert_eq!(dataset.engine.locks.held(), 0, "instant locks are not kept");
+        assert_eq!(dataset.engine.locks.held(), 0, "instant locks are released");
         found
     })
 }
@@ -104,15 +105,15 @@ fn read_beside<R: Send>(
 fn beside_writer(write: impl Fn(&Dataset) -> Result<()> + Sync, query: &Query) -> (Vec<Vec<i64>>, Explanation) {
     let read = |dataset: &Dataset| rows(dataset, query);
     read_beside(write, read, |dataset, reader| {
-        // A snapshot waits for nobody.
+        // A snapshot waits for no writer.
         assert_eq!(dataset.count(&query.clone().isolation(Isolation::Snapshot)).unwrap(), 3);
         await_waiter(dataset, 2, reader);
-        assert_eq!(dataset.engine.locks.held(), 1, "who waits holds nothing; the writer has its key");
+        assert_eq!(dataset.engine.locks.held(), 1, "the waiting query holds nothing, and the writer holds its key");
     })
 }
 
 #[test]
-fn an_entry_that_a_writer_holds_goes_through_the_primary() {
+fn an_entry_held_by_a_writer_is_judged_by_its_record() {
     type Write = fn(&Dataset) -> Result<()>;
     let moves_off: Write = |dataset| dataset.upsert(&record(2, 100.0, 2));
     let moves_within: Write = |dataset| dataset.upsert(&record(2, 2.0, 2));
@@ -141,7 +142,7 @@ fn an_entry_that_a_writer_holds_goes_through_the_primary() {
 }
 
 #[test]
-fn entries_that_nobody_holds_are_rows_without_their_records() {
+fn entries_without_writers_are_rows_without_their_records() {
     let (_store, dataset) = dataset(&Arc::default());
     for isolation in [Isolation::Snapshot, Isolation::ReadCommitted] {
         let (found, explanation) = rows(&dataset, &near(isolation).columns(["id"]));
@@ -152,13 +153,13 @@ fn entries_that_nobody_holds_are_rows_without_their_records() {
 }
 
 #[test]
-fn a_record_is_fetched_when_its_writer_is_done() {
+fn a_record_is_fetched_after_its_writer() {
     let wanted = near(Isolation::ReadCommitted).columns(["id", "n"]);
     let (found, explanation) = beside_writer(|dataset| dataset.upsert(&record(2, 1.0, 77)), &wanted);
     assert_eq!(found, [[1, 1], [2, 77], [3, 3]]);
     let counts = (explanation.answered_from_index, explanation.held_by_writers, explanation.lookups);
     assert_eq!(counts, (0, 0, 3), "{explanation}");
-    // One that moved or went is not a row.
+    // A record that moved away or was deleted is not a row.
     let (found, _) = beside_writer(|dataset| dataset.upsert(&record(2, 100.0, 77)), &wanted);
     assert_eq!(found, [[1, 1], [3, 3]]);
     let (found, _) = beside_writer(|dataset| dataset.delete(&Key::Int(2)).map(drop), &wanted);
@@ -174,7 +175,7 @@ fn the_count_waits_for_writers_too() {
 }
 
 #[test]
-fn what_is_not_committed_is_not_read_at_any_level() {
+fn uncommitted_changes_are_invisible_at_every_level() {
     let gate = Arc::new(Gate::default());
     let (_store, dataset) = dataset(&gate);
     gate.close();
@@ -185,7 +186,8 @@ fn what_is_not_committed_is_not_read_at_any_level() {
         let _opens = Opens(&gate);
         gate.wait_until_one_waits();
         for isolation in [Isolation::Snapshot, Isolation::ReadCommitted] {
-            // Its entry would be found at its new place, and its record with its new number.
+            // The changed entry would be found at its new place, and the record with its new
+            // number.
             let moved_to = Query::new().window(99.0, 99.0, 101.0, 101.0).isolation(isolation);
             assert_eq!(dataset.count(&moved_to).unwrap(), 0, "{isolation}");
             assert_eq!(rows(&dataset, &everything(isolation)).0, old, "{isolation}");
@@ -194,7 +196,7 @@ fn what_is_not_committed_is_not_read_at_any_level() {
         await_waiter(&dataset, 2, &reader);
         gate.open_with_failure();
         assert!(matches!(writer.join().unwrap(), Err(Error::Poisoned { .. })));
-        // Its lock was given back, but it never happened.
+        // Its lock was released, but the change never happened.
         assert_eq!(reader.join().unwrap(), old[..3]);
     });
     for isolation in [Isolation::Snapshot, Isolation::ReadCommitted] {
@@ -203,9 +205,9 @@ fn what_is_not_committed_is_not_read_at_any_level() {
     }
 }
 
-/// A row limit ends the waiting for the writers of records that are not wanted.
+/// With a row limit, the query does not wait for the writers of further records.
 #[test]
-fn a_limit_waits_for_no_more_records_than_it_takes() {
+fn a_limited_query_waits_only_for_the_rows_that_it_returns() {
     let move_off = |dataset: &Dataset| dataset.upsert(&record(2, 100.0, 2));
     let first = near(Isolation::ReadCommitted).columns(["id", "n"]).limit(1);
     let found = read_beside(
@@ -216,7 +218,7 @@ fn a_limit_waits_for_no_more_records_than_it_takes() {
                 assert_eq!(
                     dataset.engine.locks.waiting(hash_of(dataset, 2)),
                     0,
-                    "a record is waited for that is no row"
+                    "the query waits for a record that is not a row"
                 );
                 thread::yield_now();
             }
@@ -225,9 +227,9 @@ fn a_limit_waits_for_no_more_records_than_it_takes() {
     assert_eq!(found, [[1, 1]]);
 }
 
-/// A writer that holds a key may wait for memory, which a flush frees.
+/// The writer that holds a key may be waiting for memory, which a flush frees.
 #[test]
-fn who_waits_for_a_writer_keeps_no_sealed_memory() {
+fn a_query_that_waits_for_a_writer_holds_no_sealed_memory() {
     let (_store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..5000).map(|number| (Key::Int(number), 1.0, 1.0)));
     assert!(dataset.engine.seal(&dataset.handle).unwrap());
@@ -245,16 +247,17 @@ fn who_waits_for_a_writer_keeps_no_sealed_memory() {
     });
 }
 
-/// So it is in each partition, whose searches begin one after the other while rows are taken.
+/// The same holds in every partition. Their searches begin one after the other, while rows are
+/// read.
 #[test]
-fn who_takes_rows_slowly_keeps_no_sealed_memory_of_a_later_partition() {
+fn a_slow_reader_holds_no_sealed_memory_of_a_later_partition() {
     let options = Options { background: false, memory_limit: 16 << 20, ..Options::default() };
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
     let id = KeyColumn { name: "id".into(), key_type: KeyType::Utf8, generated: false };
     let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
     let schema = Schema::new(id, geometry, CoordinateSystem::Planar, vec![]).unwrap();
     let dataset = store.create_dataset_with("d", schema, &DatasetOptions { partitions: 2 }).unwrap();
-    // So long that a query does not collect those of one partition at once.
+    // Keys so long that a query does not collect those of a partition at once.
     let key = |number: i64| Key::Utf8(format!("{number:05}{}", "k".repeat(900)));
     put(&dataset, (0..5000).map(|number| (key(number), 1.0, 1.0)));
     dataset.flush().unwrap();
@@ -267,7 +270,7 @@ fn who_takes_rows_slowly_keeps_no_sealed_memory_of_a_later_partition() {
     let version = dataset.snapshot().versions_full()[1].clone();
     let sealed = Arc::downgrade(&version.generations[version.generations.len() - 1]);
     drop(version);
-    // More than are collected at once, so that the sealed ones would be left for later.
+    // More than are collected at once, so that the sealed ones would remain for later.
     put(&dataset, later.take(1200));
     let is_new = |key: &str| key[..5].parse::<i64>().unwrap() >= 5000;
     loop {

@@ -1,8 +1,8 @@
 //! The rows of an answer.
 //!
-//! A large answer from several partitions is found by several threads, each of which goes through some of the partitions
-//! with its part of the working memory. They wait when who takes the rows is slower. Batches are taken from one after the
-//! other, so that the same data give the same rows in the same order.
+//! Several threads find a large answer from several partitions. Each searches some of the
+//! partitions, with its part of the working memory, and waits if the caller is slower. Batches are
+//! taken from the threads in a fixed order, so the same data gives the same rows in the same order.
 
 use std::sync::Arc;
 
@@ -22,31 +22,31 @@ use crate::engine::Engine;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
-/// Batches that a thread has ready at most, besides the one at which it works.
+/// Maximal number of finished batches per thread, besides the one in progress.
 const BATCHES_READY: usize = 1;
 
-/// The rows of an answer, batch by batch: those of a query for the nearest by distance, others in no order that can be
-/// relied on. Dropping it ends what is under way.
+/// The rows of an answer, batch by batch. A nearest-neighbour query returns them by distance, other
+/// queries in no defined order. Dropping this ends the work.
 pub struct Rows {
     schema: SchemaRef,
     from: From,
 }
 
 enum From {
-    /// The calling thread.
+    /// The calling thread finds the rows.
     Caller(Box<Execution>),
-    /// Several threads.
+    /// Several threads find the rows.
     Threads(Box<Gathering>),
 }
 
-/// What there is to do, or who does it.
+/// The work of an answer: that of one thread, or of several.
 enum Begun {
     Execution(Execution),
-    /// The parts, with the path, and what was thought of it.
+    /// The parts, with the path and its explanation.
     Divided(Vec<Snapshot>, Path, Execution),
 }
 
-/// Chooses how to find an answer.
+/// Chooses the plan of an answer.
 fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
     let cancellation = Arc::new(Cancellation::default());
     let started = snapshot.engine.storage.monotonic_ns();
@@ -67,9 +67,9 @@ fn begin(snapshot: Snapshot, query: &Query) -> Result<Begun> {
     Ok(Begun::Execution(execution))
 }
 
-/// The number of rows of an answer.
+/// Number of rows of an answer.
 pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
-    // The columns are not wanted, but have to be some that there are.
+    // The columns are not needed, but must exist.
     BatchBuilder::new(&snapshot.history, query.columns.as_deref(), query.nearest.is_some())?;
     let key = snapshot.schema().key.name.clone();
     let query = query.clone().columns([key]);
@@ -77,7 +77,7 @@ pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
         Begun::Execution(execution) => return execution.count_all(),
         Begun::Divided(parts, path, whole) => (parts, path, whole),
     };
-    if path.is_known_from_statistics() {
+    if path.is_answered_by_statistics() {
         whole.begin(path.clone())?;
         if let Some(count) = whole.count_from_statistics()? {
             return Ok(count);
@@ -87,7 +87,7 @@ pub(crate) fn count(snapshot: Snapshot, query: &Query) -> Result<u64> {
     let counts = parallel::map(parts.len(), &parts, |part| {
         let mut execution = Execution::new(part.clone(), &query, cancellation.clone())?;
         let counted = execution.begin(path.clone()).and_then(|()| execution.count_all());
-        // Who is cancelled by this is not why the count fails.
+        // The other threads' cancellation errors are not the cause.
         counted.inspect_err(|_| cancellation.cancel())
     });
     let is_cancelled = |count: &Result<u64>| matches!(count, Err(Error::Cancelled));
@@ -105,7 +105,7 @@ impl Rows {
                     let schema = whole.schema().clone();
                     return Ok(Self { schema, from: From::Threads(Box::new(gathering)) });
                 }
-                // No threads are to be had.
+                // No threads are available.
                 None => {
                     whole.begin(path)?;
                     whole
@@ -120,7 +120,7 @@ impl Rows {
         &self.schema
     }
 
-    /// How the answer was found, up to the rows taken so far.
+    /// How the answer was found, up to the rows returned so far.
     pub fn explanation(&self) -> Explanation {
         match &self.from {
             From::Caller(execution) => execution.explanation(),
@@ -154,12 +154,12 @@ impl std::fmt::Debug for Rows {
     }
 }
 
-/// What a thread tells: a batch, or that there are no more, and how it has found its rows so far.
+/// A message of a thread: a batch, or `None` at the end, with its explanation so far.
 type Told = Result<(Option<RecordBatch>, Explanation)>;
 
 /// A thread that finds a part of the rows.
 struct Finder {
-    /// None when it has ended.
+    /// `None` after its end.
     told: Option<Receiver<Told>>,
     thread: Option<JoinHandle<()>>,
     explanation: Explanation,
@@ -168,12 +168,12 @@ struct Finder {
 /// Takes the rows that several threads find.
 struct Gathering {
     finders: Vec<Finder>,
-    /// Of whom the next batch is taken.
+    /// The thread from which the next batch is taken.
     next: usize,
     left: u64,
     rows: u64,
     cancellation: Arc<Cancellation>,
-    /// What the plan says.
+    /// The explanation of the plan.
     explanation: Explanation,
     pages_before: u64,
     /// Dropped last.
@@ -241,10 +241,10 @@ impl Gathering {
     /// Ends all threads.
     fn end(&mut self) {
         self.cancellation.cancel();
-        // One that waits to tell something sees that nobody listens.
+        // A thread that waits to send sees that the receiver is gone.
         self.finders.iter_mut().for_each(|finder| finder.told = None);
         for thread in self.finders.iter_mut().filter_map(|finder| finder.thread.take()) {
-            // A panic was reported, and told of where its rows were taken.
+            // A panic was reported where its rows were read.
             let _ = thread.join();
         }
     }
@@ -267,7 +267,7 @@ impl Drop for Gathering {
     }
 }
 
-/// Finds the rows of a part, until they end or nobody takes them any more.
+/// Finds the rows of a part, until they end or the receiver is gone.
 fn find(part: Snapshot, query: &Query, path: Path, cancellation: Arc<Cancellation>, tell: &SyncSender<Told>) {
     let mut execution = match Execution::new(part, query, cancellation) {
         Ok(execution) => execution,

@@ -12,39 +12,40 @@ use crate::secondary::SPATIAL;
 use crate::snapshot::{KeyRef, Snapshot};
 use crate::{Error, Result};
 
-/// Leaves that are searched before the page cache may free what it dropped meanwhile.
+/// Number of leaves searched before the page cache may free the pages that it has evicted
+/// meanwhile.
 const STEPS_ENTERED: u32 = 64;
 
 impl Snapshot {
-    /// Runs a query; the rows come in batches.
+    /// Runs a query. The rows come in batches.
     ///
     /// # Errors
-    /// A query that makes no sense, or at [`ReadCommitted`](crate::Isolation::ReadCommitted), which [`Dataset::query`](crate::Dataset::query)
-    /// takes; damage; storage.
+    /// An invalid query, or one at [`ReadCommitted`](crate::Isolation::ReadCommitted), which only
+    /// [`Dataset::query`](crate::Dataset::query) accepts; damage; storage.
     pub fn query(&self, query: &Query) -> Result<Rows> {
         query.isolation.check_one_state("a snapshot")?;
         Rows::new(self.clone(), query)
     }
 
-    /// Number of records that a query matches; without reading records where the spatial index
-    /// alone can tell.
+    /// Number of records that a query matches. Records are not read if the spatial index alone
+    /// gives the answer.
     ///
     /// # Errors
-    /// As [`Self::query`].
+    /// Those of [`Self::query`].
     pub fn count(&self, query: &Query) -> Result<u64> {
         query.isolation.check_one_state("a snapshot")?;
         count(self.clone(), query)
     }
 
-    /// Calls `visit` with the key of every indexed record whose box meets the window, from
-    /// the spatial index alone (or from the records, where more is deleted than memory can note), in
-    /// no order. For points the box is the point and the answer
-    /// exact; for other geometries it encloses the geometry. In `lonlat`, a window with `x0 > x1`
-    /// crosses the antimeridian. `visit` should not wait for anything: until it returns, no page
-    /// that the cache drops is freed.
+    /// Calls `visit` with the key of every indexed record whose box meets the window, in no order.
+    ///
+    /// The keys come from the spatial index alone, or from the records if the deleted keys do not
+    /// fit in memory. A point is its own box, so the answer is exact. The box of another geometry
+    /// encloses it. In `lonlat`, a window with `x0 > x1` crosses the antimeridian. `visit` should
+    /// not block: until it returns, no page that the cache evicts is freed.
     ///
     /// # Errors
-    /// A window that makes no sense; damage; storage.
+    /// An invalid window; damage; storage.
     pub fn visit_window(
         &self,
         x0: f64,
@@ -59,7 +60,7 @@ impl Snapshot {
         let versions = self.spatial_versions()?;
         let sources = spatial_sources(&versions, SPATIAL as usize)?;
         if !antimatter_of_fits(self, &sources, &windows)? {
-            // The records tell their boxes too, without knowing what is hidden.
+            // The records have their boxes too, and nothing is hidden there.
             return self.visit_records(&mut |key, stored| match stored_rect(stored, schema.system)? {
                 Some(rect) if windows.iter().any(|window| window.intersects(&rect)) => {
                     Ok(visit(KeyRef::decode(key_type, key)?))
@@ -67,14 +68,14 @@ impl Snapshot {
                 _ => Ok(ControlFlow::Continue(())),
             });
         }
-        // Entered once for some leaves, not again for every one.
+        // Entered once for several leaves.
         let mut guard = ReadGuard::enter();
         let (mut failed, mut steps) = (None, 0);
         for (number, window) in windows.iter().enumerate() {
             let mut broken = false;
             let mut scan = WindowScan::new(sources.iter().copied(), *window, self.sequence());
             while scan.advance(&guard, &mut |hit| {
-                // What meets both halves of a window is met in the first.
+                // An entry in both halves of a window is visited in the first.
                 if number > 0 && windows[..number].iter().any(|earlier| earlier.intersects(&hit.rect())) {
                     return ControlFlow::Continue(());
                 }
@@ -104,13 +105,13 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Calls `visit` with the keys and distances of the `k` nearest points, nearest first, from the
-    /// spatial index alone; points at one distance come by their keys. Distances are in the
-    /// units of a planar dataset, and in metres in `lonlat`.
+    /// Calls `visit` with the keys and distances of the `k` nearest points, ordered by distance and
+    /// then by key, from the spatial index alone. Distances are in the units of a planar dataset,
+    /// and in metres in `lonlat`.
     ///
     /// # Errors
-    /// A dataset of other geometries than points (use [`Self::query`]); a place that makes no
-    /// sense; damage; storage.
+    /// The dataset has other geometries than points (use [`Self::query`]); an invalid place;
+    /// damage; storage.
     pub fn visit_nearest(
         &self,
         x: f64,
@@ -120,7 +121,7 @@ impl Snapshot {
     ) -> Result<()> {
         let schema = self.history.newest();
         if !schema.holds_points() {
-            return Err(Error::usage("visit_nearest takes datasets of points; use a query with nearest for others"));
+            return Err(Error::usage("visit_nearest needs a dataset of points; use a query with nearest for others"));
         }
         let key_type = schema.key.key_type;
         let filters = Filters::new(&Query::new(), schema)?;

@@ -1,4 +1,4 @@
-//! Ranges of the keys of a B-tree, and going through them.
+//! Ranges of the keys of a B-tree, and scans of them.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -9,7 +9,7 @@ use crate::condition::Domain;
 use crate::secondary::PRIMARY;
 use crate::snapshot::{RecordVisitor, ScanPosition, Snapshot};
 
-/// Keys of an index from one on up to another, which is left out; none where there is no end.
+/// The keys of an index from `from` (included) to `to` (excluded), or to the end without `to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeySpan {
     pub from: Vec<u8>,
@@ -17,7 +17,7 @@ pub(crate) struct KeySpan {
 }
 
 impl KeySpan {
-    /// The span for estimates.
+    /// The span as a range for estimates.
     pub fn range(&self) -> KeyRange<'_> {
         KeyRange { from: Bound::Included(&self.from), to: self.to.as_deref().map_or(Bound::Unbounded, Bound::Excluded) }
     }
@@ -25,19 +25,19 @@ impl KeySpan {
     /// All keys.
     pub const ALL: Self = Self { from: Vec::new(), to: None };
 
-    /// The key, where it is only one.
+    /// The key, if the span has exactly one.
     fn only_key(&self) -> Option<&[u8]> {
         let (last, key) = self.to.as_deref()?.split_last()?;
         (*last == 0 && key == self.from).then_some(&self.from)
     }
 
-    /// All keys that begin with these bytes.
+    /// All keys with a prefix.
     pub fn of_prefix(prefix: Vec<u8>) -> Self {
         Self { to: behind_prefix(&prefix), from: prefix }
     }
 }
 
-/// The first key behind all that begin with these bytes.
+/// The first key after all keys with a prefix.
 pub(super) fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = prefix[..=last].to_vec();
@@ -45,9 +45,9 @@ pub(super) fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(behind)
 }
 
-/// Where the records lie of which a condition demands these keys, ascending and apart from each other.
+/// Spans of the records with the given keys, ascending and disjoint.
 pub(super) fn of_keys(keys: &Domain<Vec<u8>>) -> Vec<KeySpan> {
-    // No key lies between one and this.
+    // No key lies between a key and this one.
     let behind = |key: &[u8]| [key, &[0]].concat();
     match keys {
         Domain::OneOf(keys) => keys.iter().map(|key| KeySpan { from: key.clone(), to: Some(behind(key)) }).collect(),
@@ -67,21 +67,22 @@ pub(super) fn of_keys(keys: &Domain<Vec<u8>>) -> Vec<KeySpan> {
     }
 }
 
-/// Goes through spans of the B-trees at a place, partition by partition, and keeps no sealed memory for long.
+/// Scans spans of the B-trees with a slot, partition by partition. Never holds sealed memory for
+/// long.
 #[derive(Debug)]
 pub(super) struct SpanScan {
     place: usize,
     /// Ascending.
     spans: Vec<KeySpan>,
-    /// What is gone through now; none at the end.
+    /// The current span; `None` at the end.
     current: Option<Current>,
-    /// Whether the keys are those of records, whose partitions are known.
+    /// Whether the keys are those of records, so that each key's partition is known.
     is_primary: bool,
-    /// Whether it goes no further at a time than what is read from one version.
+    /// Whether one call reads only what one version gives.
     in_steps: bool,
 }
 
-/// A span of a partition's B-tree, and how far it has been gone through.
+/// A span of a partition's B-tree, with the scan's progress in it.
 #[derive(Debug)]
 struct Current {
     partition: usize,
@@ -90,19 +91,19 @@ struct Current {
 }
 
 impl SpanScan {
-    /// Goes through spans, which ascend, in the partitions that a snapshot sees.
+    /// Scans ascending spans in the partitions visible to a snapshot.
     pub fn new(snapshot: &Snapshot, place: usize, spans: Vec<KeySpan>) -> Self {
         let mut scan = Self { place, spans, current: None, is_primary: place == PRIMARY as usize, in_steps: false };
         scan.go_to(snapshot, snapshot.scope().start, 0);
         scan
     }
 
-    /// The same, for who looks at another state of the dataset from step to step.
+    /// For a caller that advances its snapshot from step to step.
     pub fn in_steps(self, in_steps: bool) -> Self {
         Self { in_steps, ..self }
     }
 
-    /// Goes on with a span of a partition, or the next one that can have entries.
+    /// Moves to a span of a partition, or to the next one that can have entries.
     fn go_to(&mut self, snapshot: &Snapshot, mut partition: usize, mut span: usize) {
         self.current = None;
         while partition < snapshot.scope().end {
@@ -118,17 +119,17 @@ impl SpanScan {
         }
     }
 
-    /// The partition whose entries come next; none at the end.
+    /// The partition of the next entries; `None` at the end.
     pub fn partition(&self) -> Option<usize> {
         self.current.as_ref().map(|current| current.partition)
     }
 
-    /// Whether nothing is left.
+    /// Whether the scan has ended.
     pub fn is_ended(&self) -> bool {
         self.current.is_none()
     }
 
-    /// Visits the next entries, to the end of a span or of a step at most, until the visitor breaks.
+    /// Visits the next entries, at most to the end of a span or a step, until the visitor breaks.
     pub fn advance(&mut self, snapshot: &Snapshot, visit: &mut RecordVisitor<'_>) -> Result<()> {
         let Some(Current { partition, span: number, position }) = &mut self.current else { return Ok(()) };
         let span = &self.spans[*number];

@@ -1,4 +1,4 @@
-//! What a slow reader keeps, what fits, and how damage is named.
+//! Slow readers and memory, results that do not fit, and the names in errors of damage.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,9 +19,10 @@ use crate::testing::{delete, points, points_within, put, replace_primary, replac
 use crate::{Condition, Dataset, Error, Key, KeyRef};
 
 #[test]
-fn a_slow_reader_keeps_no_sealed_memory_of_any_window() {
+fn a_slow_reader_holds_no_sealed_memory_of_any_window() {
     let (_store, dataset) = points_within(64 << 20, CoordinateSystem::LonLat, KeyType::Int64);
-    // On disk in the east; sealed and active memory in the west, the latter more than a chunk.
+    // Disk components in the east, sealed and active memory in the west. The active part is more
+    // than a chunk.
     put(&dataset, (0..2000).map(|number| (Key::Int(number), 175.0, number as f64 / 100.0)));
     dataset.flush().unwrap();
     put(&dataset, (2000..2100).map(|number| (Key::Int(number), -175.0, 1.0)));
@@ -50,7 +51,7 @@ fn only_generation(version: &Version) -> Weak<Generation> {
 }
 
 #[test]
-fn a_scan_that_finds_nothing_keeps_no_sealed_memory() {
+fn a_scan_without_matches_holds_no_sealed_memory() {
     let (_store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
     let snapshot = dataset.snapshot();
@@ -71,7 +72,7 @@ fn a_scan_that_finds_nothing_keeps_no_sealed_memory() {
 }
 
 #[test]
-fn an_import_keeps_no_sealed_memory_of_what_it_is_compared_with() {
+fn an_import_holds_no_sealed_memory_of_existing_records() {
     let (store, dataset) = points_within(64 << 20, CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..30_000).map(|number| (Key::Int(number), number as f64, 1.0)));
     let sealed = only_generation(&dataset.handle.partitions.version(0));
@@ -95,7 +96,7 @@ fn an_import_keeps_no_sealed_memory_of_what_it_is_compared_with() {
 
 const EVERYTHING: Rect = Rect::new(f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::INFINITY);
 
-/// As many keys as asked for, all but every tenth of which are deleted from an older component.
+/// A dataset with `count` keys. All but every tenth are deleted from an older component.
 fn mostly_deleted(count: u64, key_type: KeyType, key: impl Fn(u64) -> Key) -> (crate::Store, Dataset) {
     let (store, dataset) = points(CoordinateSystem::Planar, key_type);
     put(&dataset, (0..count).map(|number| (key(number), (number % 100) as f64, 1.0)));
@@ -116,7 +117,7 @@ fn visited(dataset: &Dataset, stop_after: usize) -> usize {
 }
 
 #[test]
-fn where_too_much_is_deleted_the_records_answer() {
+fn with_too_many_deletes_the_records_are_scanned() {
     for (count, fits, key_type) in
         [(3_000, true, KeyType::UInt64), (60_000, false, KeyType::UInt64), (8_000, false, KeyType::Utf8)]
     {
@@ -132,7 +133,7 @@ fn where_too_much_is_deleted_the_records_answer() {
         // Elsewhere nothing is deleted.
         let elsewhere = Rect::new(200.0, 0.0, 300.0, 1.0);
         assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[elsewhere]).unwrap(), "{what}");
-        // And little in a small part of the same components.
+        // A small part of the same components has few deletes.
         let small = Rect::new(2.5, 0.0, 3.5, 2.0);
         assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[small]).unwrap(), "{what}");
         let mut rows = snapshot.query(&Query::new().window(2.5, 0.0, 3.5, 2.0)).unwrap();
@@ -151,7 +152,7 @@ fn where_too_much_is_deleted_the_records_answer() {
     }
 }
 
-/// A search that asks for nothing near meets everything that is deleted on the way.
+/// A nearest-neighbour search far from all live records meets all deleted ones.
 #[test]
 fn a_nearest_search_among_deleted_records_stays_within_its_memory() {
     let (_store, dataset) = mostly_deleted(10_000, KeyType::UInt64, Key::UInt);
@@ -165,7 +166,7 @@ fn a_nearest_search_among_deleted_records_stays_within_its_memory() {
             Next::Candidate(_) => candidates += 1,
             Next::End => break,
             Next::MemoryFull => {
-                // What one leaf takes, or one growth of a list, may come on top.
+                // One leaf, or one growth of a list, may come on top.
                 let used = search.memory_used();
                 assert!(used > memory_max && used < 2 * memory_max + (64 << 10), "{used} bytes of {memory_max}");
                 interruptions += 1;
@@ -178,7 +179,7 @@ fn a_nearest_search_among_deleted_records_stays_within_its_memory() {
 }
 
 #[test]
-fn where_too_much_is_deleted_the_records_tell_the_nearest() {
+fn with_too_many_deletes_the_nearest_are_found_by_a_scan() {
     let key_of = |number: u64, key_type| match key_type {
         KeyType::UInt64 => Key::UInt(number),
         _ => Key::Utf8(format!("{number:06}{}", "k".repeat(900))),
@@ -190,7 +191,7 @@ fn where_too_much_is_deleted_the_records_tell_the_nearest() {
         let snapshot = dataset.snapshot();
         let live: Vec<u64> = (0..count).filter(|number| number % 10 == 0).collect();
         for k in [0, 1, 7, 300, 5000] {
-            // Many are equally far, so that keys decide.
+            // Many distances are equal, so that keys decide.
             let mut wanted: Vec<(f64, u64)> = live.iter().map(|number| ((number % 100) as f64, *number)).collect();
             wanted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
             wanted.truncate(k);
@@ -222,7 +223,7 @@ fn where_too_much_is_deleted_the_records_tell_the_nearest() {
 
 /// Conditions are evaluated on the records of every plan.
 #[test]
-fn where_too_much_is_deleted_conditions_hold_too() {
+fn with_too_many_deletes_conditions_are_still_evaluated() {
     let (_store, dataset) = mostly_deleted(60_000, KeyType::UInt64, Key::UInt);
     let snapshot = dataset.snapshot();
     let query =
@@ -241,7 +242,7 @@ fn where_too_much_is_deleted_conditions_hold_too() {
     }
 }
 
-/// The results themselves have to fit, whichever way they are found.
+/// The results themselves must fit, for every plan.
 #[test]
 fn more_results_than_fit_are_refused() {
     let (_store, dataset) = mostly_deleted(15_000, KeyType::Utf8, |number| Key::Utf8(format!("{number:0900}")));
@@ -251,7 +252,7 @@ fn more_results_than_fit_are_refused() {
     for k in [5000, usize::MAX] {
         let refused = dataset.snapshot().query(&Query::new().nearest(0.0, 1.0, k));
         let Err(Error::Memory { needed_bytes, .. }) = refused else { panic!("{refused:?}") };
-        // No more are found than there are.
+        // There are no more results than records.
         let (found_min, found_max) = (k.min(15_000) as u64, k.min(30_000) as u64);
         assert!(needed_bytes >= found_min * 900, "the keys alone take more than {needed_bytes} bytes");
         assert!(needed_bytes <= found_max * 1000, "{found_max} results take less than {needed_bytes} bytes");
@@ -259,7 +260,7 @@ fn more_results_than_fit_are_refused() {
 }
 
 #[test]
-fn deleted_keys_in_memory_count_as_well() {
+fn deleted_keys_in_memory_components_count_too() {
     let (_store, dataset) = points(CoordinateSystem::Planar, KeyType::Int64);
     put(&dataset, (0..3000).map(|number| (Key::Int(number), number as f64, 0.0)));
     dataset.flush().unwrap();
@@ -267,13 +268,13 @@ fn deleted_keys_in_memory_count_as_well() {
     let mut snapshot = dataset.snapshot();
     let version = snapshot.versions_full();
     assert!(antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING]).unwrap());
-    // Each window has a note of its own while memory components are passed.
+    // Each window notes its own deleted keys while memory components are searched.
     assert!(!antimatter_fits(&snapshot, &version, SPATIAL as usize, &[EVERYTHING; 12]).unwrap());
     snapshot = dataset.snapshot();
     assert_eq!(snapshot.count(&Query::new().window(0.0, 0.0, 1e9, 1.0)).unwrap(), 1000);
 }
 
-/// The errors of every way to read everything.
+/// The errors of all ways to read everything.
 fn errors(dataset: &Dataset) -> Vec<Error> {
     let snapshot = dataset.snapshot();
     let queries = [

@@ -1,8 +1,8 @@
-//! Entries of several indexes together, each record once: of a word that may be in any of several columns, each of which
-//! has an index of its words.
+//! The entries of a word in several indexes, each record once. The word may be in any of several
+//! columns, and each column has an index of its words.
 //!
-//! Behind one word, entries are in the order of their records' keys. So the spans of the indexes are merged partition by
-//! partition, of which some entries wait in memory.
+//! After the word, entries are in the order of their records' keys. So the spans of the indexes are
+//! merged partition by partition. Some entries wait in memory.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -12,12 +12,12 @@ use crate::Result;
 use crate::secondary::split_attributes;
 use crate::snapshot::Snapshot;
 
-/// Entries of an index that wait to be merged, at most.
+/// Maximal number of an index's entries that wait to be merged.
 const WAITING_MAX: usize = 1024;
-/// Bytes of their keys from which on no more are read.
+/// Bytes of their keys after which no more are read.
 const WAITING_BYTES: usize = 64 << 10;
 
-/// A merge of the entries of one word in several indexes.
+/// A merge of one word's entries in several indexes.
 #[derive(Debug)]
 pub(super) struct UnionScan {
     parts: Vec<Part>,
@@ -27,19 +27,19 @@ pub(super) struct UnionScan {
 #[derive(Debug)]
 struct Part {
     scan: SpanScan,
-    /// Partitions and keys of records, ascending, from which on the scan goes on.
+    /// Partitions and keys of the waiting records, ascending. The scan continues after them.
     waiting: VecDeque<(usize, Vec<u8>)>,
 }
 
 impl UnionScan {
-    /// Entries of indexes at these places, each in a span in which one word is in front of all keys.
+    /// Entries of the indexes with these slots, each in a span whose keys all begin with one word.
     pub fn new(snapshot: &Snapshot, spans: impl IntoIterator<Item = (usize, KeySpan)>) -> Self {
         let part = |(place, span)| Part { scan: SpanScan::new(snapshot, place, vec![span]), waiting: VecDeque::new() };
         Self { parts: spans.into_iter().map(part).collect() }
     }
 
-    /// Visits the keys of the next records, up to where an index is to be read again; false at the end. `seen` grows by the
-    /// entries that were looked at.
+    /// Visits the keys of the next records, until an index has to be read again; false at the end.
+    /// `seen` increases by the number of entries read.
     pub fn advance(&mut self, snapshot: &Snapshot, seen: &mut u64, visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         for part in &mut self.parts {
             *seen += part.fill(snapshot)?;
@@ -61,12 +61,12 @@ impl UnionScan {
 }
 
 impl Part {
-    /// Whether it is known which of its entries comes next, or that there is none.
+    /// Whether its next entry is known, or that there is none.
     fn is_known(&self) -> bool {
         !self.waiting.is_empty() || self.scan.is_ended()
     }
 
-    /// Reads the next entries if none wait, and tells how many.
+    /// Reads the next entries if none wait. Returns their number.
     fn fill(&mut self, snapshot: &Snapshot) -> Result<u64> {
         let mut bytes = 0;
         while let (true, Some(partition)) = (self.waiting.is_empty(), self.scan.partition()) {

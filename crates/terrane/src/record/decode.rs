@@ -1,4 +1,4 @@
-//! Reading the stored form, without copies and without trust.
+//! Reading the stored form, without copies and without trusting it.
 
 use terrane_space::{CoordinateSystem, Point};
 
@@ -10,13 +10,13 @@ use crate::key::Key;
 use crate::schema::{ColumnId, ColumnType, GeometryColumn, Layout, Schema, SchemaHistory};
 use crate::value::ValueRef;
 
-/// The geometry of a stored record, found without its schema.
+/// The geometry of a stored record. Needs no schema.
 #[inline]
 pub fn stored_geometry(bytes: &[u8]) -> Result<Option<GeometryRef<'_>>, DamagedRecord> {
     split(bytes).map(|(geometry, _)| geometry)
 }
 
-/// The geometry and the offset of what follows it.
+/// The geometry, and the offset of the bytes after it.
 #[inline]
 fn split(bytes: &[u8]) -> Result<(Option<GeometryRef<'_>>, usize), DamagedRecord> {
     let Some(([format, kind, _, _], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -48,8 +48,8 @@ fn split(bytes: &[u8]) -> Result<(Option<GeometryRef<'_>>, usize), DamagedRecord
     }
 }
 
-/// A stored record under the newest schema of its dataset: attributes that its version
-/// lacked are null, those dropped since are not seen, integers of columns widened since are floats.
+/// A stored record under the newest schema of its dataset. Attributes missing in its version are
+/// null, dropped ones are hidden, and integers of widened columns are floats.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordView<'a> {
     geometry: Option<GeometryRef<'a>>,
@@ -62,8 +62,8 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
-    /// Checks header, geometry bounds and size of a stored record; attributes are checked as
-    /// they are read.
+    /// Checks the header, the bounds of the geometry, and the size of a stored record. Attributes
+    /// are checked when they are read.
     pub fn parse(bytes: &'a [u8], history: &'a SchemaHistory) -> Result<Self, DamagedRecord> {
         if bytes.len() > RECORD_BYTES_MAX {
             return Err(DamagedRecord::at(0, "it is larger than a record can be"));
@@ -98,18 +98,18 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// The geometry as it is stored.
+    /// The geometry in stored form.
     #[inline]
     pub fn geometry(&self) -> Option<GeometryRef<'a>> {
         self.geometry
     }
 
-    /// What the spatial indexes hold of the record.
+    /// The parts of the record that spatial indexes hold.
     pub fn row_geometry(&self, system: CoordinateSystem) -> Result<RowGeometry, DamagedRecord> {
         RowGeometry::of(self.geometry, system).map_err(|_| DamagedRecord::at(HEADER_BYTES, "the geometry is not valid"))
     }
 
-    /// Attribute `index` of the newest schema; null where there is none.
+    /// Attribute `index` of the newest schema; null if the record has none.
     pub fn value(&self, index: usize) -> Result<ValueRef<'a>, DamagedRecord> {
         let Some(newest) = self.newest.column(index) else {
             return Ok(ValueRef::Null);
@@ -124,8 +124,9 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// The attribute of a number, with the type that it had when the record was written; null if there was none. It need
-    /// not be one of the newest schema: an index may be older or younger than that.
+    /// The attribute with a number, in the type that it had when the record was written; null if
+    /// the record has none. It may be missing from the newest schema, because an index may be older
+    /// or newer.
     pub(crate) fn value_of(&self, id: ColumnId) -> Result<ValueRef<'a>, DamagedRecord> {
         match self.stored.position(id, id.likely_position()) {
             Some(position) => self.stored_value(position),
@@ -133,7 +134,7 @@ impl<'a> RecordView<'a> {
         }
     }
 
-    /// Attribute `index` of the record's own version.
+    /// Attribute `index` of the record's own schema version.
     fn stored_value(&self, index: usize) -> Result<ValueRef<'a>, DamagedRecord> {
         let Some(column) = self.stored.column(index) else {
             return Ok(ValueRef::Null);
@@ -167,7 +168,7 @@ impl<'a> RecordView<'a> {
         Ok(value)
     }
 
-    /// Copies the record; the geometry comes in the dataset's form.
+    /// Copies the record. The geometry is in the dataset's form.
     pub fn to_record(&self, key: Key) -> Result<Record, DamagedRecord> {
         let values = (0..self.newest.columns())
             .map(|index| self.value(index).map(ValueRef::to_owned))

@@ -11,11 +11,12 @@ use crate::schema::{ColumnType, GeometryColumn, Layout, Schema, SchemaHistory};
 use crate::value::{INEXACT, ValueRef, exact_float};
 
 impl Record {
-    /// Appends the record's stored form under the newest schema to `out`, which is left as it
-    /// was on failure, and tells what the spatial indexes hold of it.
+    /// Appends the record's stored form under the newest schema to `out`. Returns the parts that
+    /// spatial indexes hold.
     ///
-    /// Everything is checked: the key's type and length, the number and types of the values
-    /// (an integer is taken where a float is wanted), the geometry and its coordinates.
+    /// Everything is checked: the key's type and length, the number and types of the values, the
+    /// geometry and its coordinates. Integers are accepted as floats. After an error `out` is
+    /// unchanged.
     pub fn encode(&self, history: &SchemaHistory, out: &mut Vec<u8>) -> Result<RowGeometry, RowError> {
         let schema = history.newest();
         self.check_shape(schema)?;
@@ -64,7 +65,7 @@ pub(crate) fn geometry_column(schema: &Schema) -> &str {
     }
 }
 
-/// A dataset of points takes nothing but two-dimensional points.
+/// Refuses everything except two-dimensional points for a point dataset.
 fn require_point(schema: &Schema, geometry: GeometryRef<'_>, column: &str) -> Result<(), RowError> {
     match (&schema.geometry, geometry) {
         (GeometryColumn::Point { .. }, GeometryRef::Wkb(_)) => Err(RowError::new(
@@ -75,17 +76,17 @@ fn require_point(schema: &Schema, geometry: GeometryRef<'_>, column: &str) -> Re
     }
 }
 
-/// Writes one stored record: begin with the geometry, push every attribute in order, finish.
-/// Dropped or failed before the end, it leaves the buffer as it was.
+/// Writes one stored record: begin with the geometry, push every attribute in order, finish. If it
+/// is dropped or fails earlier, the buffer is unchanged.
 ///
-/// Geometries are taken as valid; see [`Record::encode`] for what checks them.
+/// Geometries are assumed valid; [`Record::encode`] checks them.
 pub struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     schema: &'a Schema,
     layout: &'a Layout,
-    /// Where the record begins in `out`.
+    /// Offset of the record in `out`.
     start: usize,
-    /// Where the null bitmap begins in `out`.
+    /// Offset of the null bitmap in `out`.
     attributes: usize,
     /// Number of attributes pushed.
     pushed: usize,
@@ -93,8 +94,8 @@ pub struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Appends header and geometry, and room for all that has a fixed size. `layout` is that
-    /// of the schema's columns.
+    /// Appends header and geometry, and reserves space for all values of fixed size. `layout` must
+    /// be that of the schema's columns.
     pub fn begin(
         out: &'a mut Vec<u8>,
         schema: &'a Schema,

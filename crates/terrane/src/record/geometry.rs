@@ -1,4 +1,4 @@
-//! The geometry of a record: as given, as stored, and as the spatial indexes see it.
+//! The geometry of a record: as given, as stored, and in spatial indexes.
 
 use terrane_space::geometry::{as_point, parse_wkb, point_wkb, summarise};
 use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
@@ -6,24 +6,24 @@ use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
 use super::RowError;
 use crate::schema::{GeometryColumn, Schema};
 
-/// SRID of WGS 84 longitude and latitude, the one that a `lonlat` dataset takes.
+/// SRID of WGS 84 longitude and latitude, which a `lonlat` dataset accepts.
 const SRID_WGS84: u32 = 4326;
-/// SRID that stands for none.
+/// SRID that means none.
 const SRID_UNKNOWN: u32 = 0;
-/// Length of a 2-D point as WKB.
+/// Length in bytes of a 2-D point as WKB.
 const POINT_WKB_BYTES: usize = 21;
 
-/// A geometry. Datasets with a geometry column give every geometry as WKB.
+/// A geometry. Datasets with a geometry column return every geometry as WKB.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Geometry {
     /// A point.
     Point(Point),
-    /// Any geometry in well-known binary (ISO; EWKB is understood and turned into it).
+    /// Any geometry in well-known binary. The form is ISO; EWKB is accepted and converted.
     Wkb(Vec<u8>),
 }
 
-/// A geometry as it lies in a stored record. Two-dimensional points are stored as such,
-/// whatever form they were given in.
+/// The geometry in a stored record. Every two-dimensional point is stored as a point, in whatever
+/// form it was given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GeometryRef<'a> {
     /// A point with finite coordinates.
@@ -49,19 +49,20 @@ impl GeometryRef<'_> {
     }
 }
 
-/// What the spatial indexes hold of a record.
+/// The parts of a record that spatial indexes hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RowGeometry {
-    /// No geometry or an empty one: in no spatial index.
+    /// No geometry or an empty one: no spatial index has it.
     None,
-    /// A point (the Z and M of one are not indexed).
+    /// A point. Its Z and M are not indexed.
     Point(Point),
     /// The box of a geometry; in `lonlat` it also encloses the great-circle arcs of the edges.
     Shape(Rect),
 }
 
 impl RowGeometry {
-    /// What the indexes hold of a geometry in its stored form; the reason if it is not valid.
+    /// The indexed part of a geometry in its stored form; an error with the reason if it is
+    /// invalid.
     pub fn of(geometry: Option<GeometryRef<'_>>, system: CoordinateSystem) -> Result<Self, String> {
         match geometry {
             None => Ok(Self::None),
@@ -70,7 +71,7 @@ impl RowGeometry {
         }
     }
 
-    /// The box that the indexes hold, if the record is in them.
+    /// The box in the indexes, if the record is in them.
     pub fn rect(self) -> Option<Rect> {
         match self {
             Self::None => None,
@@ -80,7 +81,7 @@ impl RowGeometry {
     }
 }
 
-/// Refuses a point outside of the schema's coordinate system, with the column that is wrong.
+/// Refuses a point outside the schema's coordinate system. The error names the column.
 pub(crate) fn check_point(point: Point, schema: &Schema) -> Result<RowGeometry, RowError> {
     let Err(error) = check_coordinates(schema.system, point.x, point.y) else { return Ok(RowGeometry::Point(point)) };
     let x_fits = match schema.system {
@@ -95,10 +96,11 @@ pub(crate) fn check_point(point: Point, schema: &Schema) -> Result<RowGeometry, 
     Err(RowError::new(column, error))
 }
 
-/// Validates WKB from outside and puts its normal form into `normal`; the reason on failure.
+/// Validates external WKB, and writes its normal form into `normal`. Returns the reason if it is
+/// invalid.
 pub(crate) fn check_wkb(wkb: &[u8], system: CoordinateSystem, normal: &mut Vec<u8>) -> Result<RowGeometry, String> {
     if as_point(wkb).is_some() {
-        // It is in normal form already.
+        // It is already in normal form.
         normal.clear();
         normal.extend_from_slice(wkb);
         return check_normal(wkb, system);
@@ -126,7 +128,7 @@ fn check_normal(normal: &[u8], system: CoordinateSystem) -> Result<RowGeometry, 
     Ok(if summary.is_empty { RowGeometry::None } else { RowGeometry::Shape(summary.index_rect) })
 }
 
-/// The stored form of a geometry in normal form: 2-D points are stored compactly.
+/// The stored form of a geometry in normal form: 2-D points become compact.
 pub(crate) fn compact(normal: &[u8], row: RowGeometry) -> GeometryRef<'_> {
     match row {
         RowGeometry::Point(point) if normal.len() == POINT_WKB_BYTES => GeometryRef::Point(point),

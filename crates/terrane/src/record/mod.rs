@@ -6,13 +6,14 @@
 //! | 1 | kind of the geometry: 0 none, 1 point, 2 WKB |
 //! | 2 | schema version |
 //! | 0, 16 or 4 + n | nothing; x and y; the length of the WKB and the WKB |
-//! | (columns + 7) / 8 | null bitmap: bit `i % 8` of byte `i / 8` is set where attribute `i` is null |
-//! | | slots of bool (1), date (4), int64, float64 and timestamp (8) attributes, in order; zero where null |
-//! | 4 each | where the bytes of each utf8 and binary attribute end; a null one is empty |
+//! | (columns + 7) / 8 | null bitmap: bit `i % 8` of byte `i / 8` is 1 if attribute `i` is null |
+//! | | slots of bool (1), date (4), int64, float64 and timestamp (8) attributes; zero if null |
+//! | 4 each | end offsets of the bytes of each utf8 and binary attribute; a null one is empty |
 //! | | those bytes |
 //!
-//! Numbers are little-endian. The geometry is found without the schema; attribute `i` in
-//! constant time. Reading checks every bound: damaged bytes give [`DamagedRecord`].
+//! Numbers are little-endian, slots in the order of the attributes. The geometry is found without
+//! the schema, and attribute `i` in constant time. Reading checks every bound: damaged bytes give
+//! [`DamagedRecord`].
 
 mod decode;
 mod encode;
@@ -31,7 +32,7 @@ pub use geometry::{Geometry, GeometryRef, RowGeometry};
 pub(crate) use geometry::{check_point, check_wkb, compact};
 pub(crate) use stored_rect::stored_rect;
 
-/// Largest stored record in bytes, without its key.
+/// Maximal size of a stored record in bytes, without its key.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
 const FORMAT: u8 = 1;
@@ -47,9 +48,9 @@ const POINT_BYTES: usize = 16;
 pub struct Record {
     /// The primary key.
     pub key: Key,
-    /// The geometry; without one the record is stored and in no spatial index.
+    /// The geometry. A record without one is stored, and in no spatial index.
     pub geometry: Option<Geometry>,
-    /// The attributes, aligned with the schema's columns.
+    /// The attributes, in the order of the schema's columns.
     pub values: Vec<Value>,
 }
 
@@ -63,9 +64,9 @@ impl Record {
 /// Why a record is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowError {
-    /// The column at fault, if one is.
+    /// The column with the wrong value, if known.
     pub column: Option<String>,
-    /// What does not fit and what would.
+    /// The reason, and the remedy.
     pub reason: String,
 }
 
@@ -94,13 +95,13 @@ impl fmt::Display for RowError {
 
 impl std::error::Error for RowError {}
 
-/// Stored bytes that are not a record of their dataset.
+/// Stored bytes that are not a valid record of their dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a stored record is damaged at its byte {offset}: {reason}")]
 pub struct DamagedRecord {
     /// Byte offset in the stored record.
     pub offset: usize,
-    /// What does not fit.
+    /// The defect.
     pub reason: &'static str,
 }
 

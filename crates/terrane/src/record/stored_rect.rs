@@ -5,7 +5,7 @@ use terrane_space::{CoordinateSystem, Rect};
 use super::{GeometryRef, RowGeometry, stored_geometry};
 use crate::{Error, Result};
 
-/// The box under which spatial indexes hold a stored record.
+/// The box of a stored record in the spatial indexes.
 pub(crate) fn stored_rect(stored: &[u8], system: CoordinateSystem) -> Result<Option<Rect>> {
     match stored_geometry(stored)? {
         None => Ok(None),

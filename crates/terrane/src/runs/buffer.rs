@@ -1,8 +1,8 @@
-//! Records and index entries that wait in memory until they are sorted into a run.
+//! Records and index entries in memory, to be sorted into a run.
 
 use crate::Result;
 
-/// Records on their way to a sorted run.
+/// Records to be sorted into a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunBuffer {
     bytes: Vec<u8>,
@@ -54,7 +54,8 @@ impl RunBuffer {
         self.entries.is_empty()
     }
 
-    /// Calls `visit` with the key, the value and the row of each record in the order of keys and rows, and forgets them.
+    /// Calls `visit` with the key, the value and the row of each record, ordered by key and row.
+    /// Then empties the buffer.
     pub fn drain_sorted(&mut self, mut visit: impl FnMut(&[u8], &[u8], u64) -> Result<()>) -> Result<()> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.sort_unstable_by(|a, b| {

@@ -19,18 +19,18 @@ const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 const UTC: &str = "UTC";
 
-/// Name of the column of distances for this dataset: `distance`, or `distance_m` where
-/// the dataset has a `distance`, or the first free `distance_m_2`, `distance_m_3`, ….
+/// Name of the distance column for this dataset: `distance`. If the dataset has such a column, it
+/// is `distance_m`, or the first free one of `distance_m_2`, `distance_m_3`, ….
 pub fn distance_column_name(schema: &Schema) -> String {
     free_distance_name(|name| schema.column_names().any(|taken| taken == name))
 }
 
-/// As [`distance_column_name`], beside any columns.
+/// Like [`distance_column_name`], beside any columns.
 pub(crate) fn free_distance_name(is_taken: impl Fn(&str) -> bool) -> String {
     if is_taken(DISTANCE_COLUMN) { free_name(DISTANCE_COLUMN_IF_TAKEN, is_taken) } else { DISTANCE_COLUMN.to_owned() }
 }
 
-/// `base`, or `base_2`, `base_3`, … where it is taken.
+/// `base`, or the first free one of `base_2`, `base_3`, ….
 fn free_name(base: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let mut name = base.to_owned();
     let mut number = 2;
@@ -53,12 +53,13 @@ impl KeyType {
         }
     }
 
-    /// The key type that holds all values of a column, if there is one. UUIDs are told by the mark of the column.
+    /// The key type for all values of a column, if there is one. A UUID column is recognised by its
+    /// extension type.
     pub fn from_field(field: &Field) -> Option<Self> {
         if is_uuid(field) { Some(Self::Uuid) } else { Self::from_arrow(field.data_type()) }
     }
 
-    /// The key type that holds all values of an Arrow type, if there is one.
+    /// The key type for all values of an Arrow type, if there is one.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::UInt64 => Some(Self::UInt64),
@@ -88,19 +89,21 @@ impl ColumnType {
         }
     }
 
-    /// The attribute type for a column, if there is one: uuid where it is marked as `arrow.uuid`, else by its type.
+    /// The attribute type for a column, if there is one: uuid for the extension type `arrow.uuid`,
+    /// else by its type.
     pub fn from_field(field: &Field) -> Option<Self> {
         if is_uuid(field) { Some(Self::Uuid) } else { Self::from_arrow(field.data_type()) }
     }
 
     /// The attribute type for an Arrow type, if there is one.
     ///
-    /// - Integers become int64; a uint64 beyond it is refused row by row.
-    /// - Decimals without a fraction become int64 where they have at most 18 digits. Other decimals become float64.
-    /// - Floats of at most 32 bits become float32, other floats float64.
-    /// - Timestamps become microseconds, in UTC when they have any zone.
+    /// - Integers become int64. A uint64 beyond it is refused row by row.
+    /// - Decimals without a fraction and with at most 18 digits become int64. Other decimals become
+    ///   float64.
+    /// - Floats of at most 32 bits become float32. Other floats become float64.
+    /// - Timestamps become microseconds, in UTC if they have a zone.
     /// - Binary data of any length becomes binary; see [`ColumnType::from_field`] for UUIDs.
-    /// - Dictionaries become their values. A column of nothing but nulls becomes text.
+    /// - Dictionaries become their values. A column of nulls only becomes text.
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         use DataType as D;
         match data_type {
@@ -123,8 +126,9 @@ impl ColumnType {
 }
 
 impl Schema {
-    /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes.
-    /// The key alone is not nullable. A geometry column is marked as `geoarrow.wkb`, one of UUIDs as `arrow.uuid`.
+    /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes. Only the
+    /// key is not nullable. Geometry columns have the extension type `geoarrow.wkb`, UUID columns
+    /// `arrow.uuid`.
     pub fn to_arrow(&self) -> ArrowSchema {
         ArrowSchema::new(self.column_names().filter_map(|name| self.arrow_field(name)).collect::<Vec<_>>())
     }
@@ -163,11 +167,11 @@ impl Schema {
         ])
     }
 
-    /// The schema of a dataset made from rows of an Arrow schema.
+    /// The schema of a dataset created from rows with an Arrow schema.
     ///
-    /// `key` names the key column; without one the store numbers the records. The geometry
-    /// columns must be there and have a fitting type (numbers for coordinates, binary for
-    /// WKB); all other columns become attributes.
+    /// `key` names the key column; without one, the store numbers the records. The geometry columns
+    /// must exist and have a suitable type: numbers for coordinates, binary for WKB. All other
+    /// columns become attributes.
     pub fn from_arrow(
         arrow: &ArrowSchema,
         key: Option<&str>,

@@ -1,4 +1,4 @@
-//! All versions of a dataset's schema, and how records of each version are laid out.
+//! All versions of a dataset's schema, and the layouts of their records.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{Column, ColumnType, FIRST_VERSION, GeometryColumn, Schema, SchemaError};
 
-/// Most changes of a schema: each is in the manifest as long as the dataset lives.
+/// Maximal number of changes of a schema. The manifest keeps each one for the dataset's lifetime.
 pub const CHANGES_MAX: usize = 8192;
 
-/// Number of an attribute in all versions that have it. No other attribute of the dataset gets it, also when this one is
-/// dropped.
+/// Number of an attribute in all versions that have it. No other attribute of the dataset gets it,
+/// even after this one is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnId(u32);
 
 impl ColumnId {
-    /// Where the attribute is unless one in front of it was dropped.
+    /// Position of the attribute, unless an earlier one was dropped.
     pub(crate) fn likely_position(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The versions of a schema, from the first to the newest. A change gives a new history;
-/// the old one stays valid for those who hold it, and layouts are shared.
+/// The versions of a schema, from the first to the newest. A change returns a new history. Existing
+/// holders keep the old one, and both share layouts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "StoredHistory", into = "StoredHistory")]
 pub struct SchemaHistory {
@@ -30,11 +30,11 @@ pub struct SchemaHistory {
     changes: Vec<Change>,
     newest: Arc<Schema>,
     layouts: Vec<Arc<Layout>>,
-    /// Every attribute had a lower number, also those that are gone.
+    /// Greater than the number of every attribute so far, including dropped ones.
     next_column: u32,
 }
 
-/// One step from a version to the next.
+/// A change from one version to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Change {
@@ -56,8 +56,8 @@ struct StoredHistory {
     changes: Vec<Change>,
 }
 
-/// Where the attributes of one version lie in a stored record, relative to the end of the
-/// geometry: the null bitmap, the slots, the end offsets of variable values, their bytes.
+/// The layout of a version's attributes in a stored record, after the geometry: the null bitmap,
+/// the slots, the end offsets of variable values, their bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     columns: Vec<StoredColumn>,
@@ -71,7 +71,7 @@ pub struct Layout {
 pub(crate) struct StoredColumn {
     pub(crate) id: ColumnId,
     pub(crate) column_type: ColumnType,
-    /// Byte offset of a fixed value among the slots, or the rank of a variable one.
+    /// Byte offset of a fixed value within the slots, or the rank of a variable one.
     pub(crate) place: u32,
 }
 
@@ -87,12 +87,12 @@ pub(crate) fn slot_bytes(column_type: ColumnType) -> Option<usize> {
 }
 
 impl Layout {
-    /// The layout of records with these attributes, to write them by.
+    /// The layout for writing records with these attributes.
     pub fn new(columns: &[Column]) -> Self {
         Self::of((0..).map(ColumnId).zip(columns.iter().map(|column| column.column_type)))
     }
 
-    /// The layout of records with attributes of these numbers, which ascend, and types.
+    /// The layout of records with attributes of these numbers, ascending, and types.
     fn of(columns: impl Iterator<Item = (ColumnId, ColumnType)>) -> Self {
         let mut slots = 0;
         let mut variables = 0;
@@ -122,12 +122,12 @@ impl Layout {
         self.columns.get(index).copied()
     }
 
-    /// Position of the attribute of a number, which is sought at `likely` first.
+    /// Position of the attribute with a number. Tries `likely` first.
     #[inline]
     pub(crate) fn position(&self, id: ColumnId, likely: usize) -> Option<usize> {
         match self.columns.get(likely) {
             Some(column) if column.id == id => Some(likely),
-            // Numbers ascend, as attributes are appended only.
+            // Numbers ascend, because attributes are only appended.
             _ => self.columns.binary_search_by_key(&id, |column| column.id).ok(),
         }
     }
@@ -200,39 +200,39 @@ impl SchemaHistory {
         self.with_change(Change::Add(column))
     }
 
-    /// Makes an int64 attribute float64; older records are converted when they are read. The caller
-    /// has made sure that this changes none of them.
+    /// Makes an int64 attribute float64. Older records are converted when they are read. The caller
+    /// has checked that no value changes.
     pub fn widen(&self, name: &str) -> Result<Self, SchemaError> {
         self.with_change(Change::Widen(name.to_owned()))
     }
 
-    /// Gives a column another name: the key, one of the geometry, or an attribute.
+    /// Renames a column: the key, a geometry column, or an attribute.
     pub fn rename(&self, from: &str, to: &str) -> Result<Self, SchemaError> {
         self.with_change(Change::Rename { from: from.to_owned(), to: to.to_owned() })
     }
 
-    /// Drops an attribute. What older records have of it is not read any more, also not by an attribute that gets its
-    /// name later.
+    /// Drops an attribute. Its values in older records are never read again, not even by a later
+    /// attribute of the same name.
     pub fn without_column(&self, name: &str) -> Result<Self, SchemaError> {
         self.with_change(Change::Drop(name.to_owned()))
     }
 
-    /// The number of an attribute of the newest version.
+    /// The number of an attribute in the newest version.
     pub(crate) fn column_id(&self, name: &str) -> Option<ColumnId> {
         self.newest_layout().column(self.newest.column_index(name)?).map(|column| column.id)
     }
 
-    /// Position of an attribute among those of the newest version, if that has it.
+    /// Position of an attribute in the newest version, if that has it.
     pub(crate) fn position(&self, id: ColumnId) -> Option<usize> {
         self.newest_layout().position(id, id.likely_position())
     }
 
-    /// How often a column was renamed or dropped so far: names mean what they meant when it is the same.
+    /// Number of renames and drops so far. While it is unchanged, names keep their meaning.
     pub(crate) fn renamings(&self) -> usize {
         self.changes.iter().filter(|change| matches!(change, Change::Rename { .. } | Change::Drop(_))).count()
     }
 
-    /// How many attributes were made float64 so far.
+    /// Number of attributes widened to float64 so far.
     pub(crate) fn widenings(&self) -> usize {
         self.changes.iter().filter(|change| matches!(change, Change::Widen(_))).count()
     }
@@ -315,7 +315,7 @@ fn apply(schema: &mut Schema, change: &Change) -> Result<(), SchemaError> {
     Ok(())
 }
 
-/// The name of a column of any role, to change it.
+/// The name of any column, to change it.
 fn name_mut<'s>(schema: &'s mut Schema, name: &str) -> Option<&'s mut String> {
     let geometry = match &mut schema.geometry {
         GeometryColumn::Point { x, y } => [Some(x), Some(y)],
@@ -326,7 +326,7 @@ fn name_mut<'s>(schema: &'s mut Schema, name: &str) -> Option<&'s mut String> {
     names.find(|column| column.as_str() == name)
 }
 
-/// Histories are equal when their versions are; layouts follow from them.
+/// Histories are equal if their versions are. Layouts follow from the versions.
 impl PartialEq for SchemaHistory {
     fn eq(&self, other: &Self) -> bool {
         self.first == other.first && self.changes == other.changes

@@ -265,7 +265,7 @@ impl Engine {
         while self.flush_oldest(dataset)? {}
         let change = |manifest: &mut Manifest| set_catalog(manifest, dataset, catalog.clone());
         let drop = || dataset.partitions.drop_index(&self.workshop, place, change).map_err(Error::from);
-        self.on_full(drop).inspect_err(|error| self.note_failure(error))?;
+        self.with_room(drop).inspect_err(|error| self.note_failure(error))?;
         dataset.indexes.store(Arc::new(left));
         Ok(())
     }

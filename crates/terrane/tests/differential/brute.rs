@@ -1,5 +1,5 @@
-//! Conditions judged record by record: places by the `geo` crate and by plain comparisons,
-//! distances on the sphere one by one, attributes by their values. Nothing here knows of indexes,
+//! Brute-force evaluation, record by record: spatial conditions by the `geo` crate and plain
+//! comparisons, distances on the sphere one by one, attributes by their values. It uses no indexes,
 //! components or plans.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::tables::Row;
 use crate::support::oracle::wkb;
 
-/// What longitudes may be shifted by: a geometry at the antimeridian continues on its other side.
+/// Shifts of longitudes: a geometry at the antimeridian continues on its other side.
 const TURNS: [f64; 3] = [0.0, -360.0, 360.0];
 
 /// A geometry with its box, to be compared with many rows.
@@ -27,7 +27,7 @@ impl Shape {
         Self { geo, rect }
     }
 
-    /// A closed window as the geometry that it is: an area, a line or a point.
+    /// A closed window as a geometry: an area, a line or a point.
     fn window([x0, y0, x1, y1]: [f64; 4]) -> Self {
         let geo = match (x0 < x1, y0 < y1) {
             (true, true) => {
@@ -40,7 +40,7 @@ impl Shape {
         Self { geo, rect: [x0, y0, x1, y1] }
     }
 
-    /// Whether a predicate holds for a row at one of its places whose box meets this one.
+    /// Whether a predicate holds for a shifted copy of a row whose box meets this one.
     fn any_turn(&self, row: &Row, holds: impl Fn(&Geo<f64>) -> bool) -> bool {
         TURNS.iter().any(|turn| {
             let [x0, y0, x1, y1] = row.rect;
@@ -69,7 +69,7 @@ pub fn distance(place: (f64, f64), row: &Row) -> Option<f64> {
     distance_bytes(CoordinateSystem::LonLat, Point::new(place.0, place.1), &wkb(&row.geometry)).unwrap()
 }
 
-/// A condition on places, prepared.
+/// A prepared spatial condition.
 pub enum Test {
     /// Any of these windows.
     Windows(Vec<Shape>),
@@ -109,7 +109,7 @@ impl Test {
     }
 }
 
-/// What is demanded of an attribute. A null meets nothing.
+/// A demand on an attribute. Null meets none.
 #[derive(Clone, Debug)]
 pub enum Clause {
     Equals(usize, Value),
@@ -148,14 +148,14 @@ pub fn words(text: &str) -> impl Iterator<Item = String> + '_ {
 /// Keys and rows of a dataset.
 pub type Rows<'r> = BTreeMap<i64, &'r Row>;
 
-/// Of rows, the keys of those that meet all conditions.
+/// The keys of the rows that meet all conditions.
 pub fn matching(rows: &Rows<'_>, filters: &[Filter], clauses: &[Clause]) -> Vec<i64> {
     let tests: Vec<Test> = filters.iter().map(Test::new).collect();
     let meets = |row: &Row| clauses.iter().all(|clause| clause.holds(row)) && tests.iter().all(|test| test.holds(row));
     rows.iter().filter(|(_, row)| meets(row)).map(|(key, _)| *key).collect()
 }
 
-/// Of keys, the `k` whose rows are nearest to a place, at one distance in the order of keys.
+/// The `k` keys whose rows are nearest to a place, ties by key.
 pub fn nearest(rows: &Rows<'_>, keys: Vec<i64>, place: (f64, f64), k: usize) -> Vec<i64> {
     let mut found: Vec<(f64, i64)> =
         keys.into_iter().filter_map(|key| Some((distance(place, rows[&key])?, key))).collect();
@@ -163,19 +163,20 @@ pub fn nearest(rows: &Rows<'_>, keys: Vec<i64>, place: (f64, f64), k: usize) -> 
     found.into_iter().take(k).map(|(_, key)| key).collect()
 }
 
-/// How two rows have to lie, as a join asks for it.
+/// The predicate of a join.
 #[derive(Clone, Copy, Debug)]
 pub enum On {
     Intersects,
-    /// The inner within the outer.
+    /// The inner geometry lies within the outer one.
     Within,
-    /// The outer within the inner.
+    /// The outer geometry lies within the inner one.
     Contains,
-    /// At most this many metres apart; one side has nothing but points.
+    /// Their distance is at most this many metres. One side has points only.
     Near(f64),
 }
 
-/// The pairs of two sets of rows: every outer row beside each inner one whose box is near enough.
+/// The pairs of two sets of rows. Every outer row is compared with each inner row whose box is
+/// close enough.
 pub fn pairs(outer: &Rows<'_>, inner: &Rows<'_>, on: On) -> Vec<(i64, i64)> {
     let mut sorted: Vec<(i64, &Row)> = inner.iter().map(|(key, row)| (*key, *row)).collect();
     sorted.sort_by(|(_, a), (_, b)| a.rect[0].total_cmp(&b.rect[0]));
@@ -200,12 +201,12 @@ pub fn pairs(outer: &Rows<'_>, inner: &Rows<'_>, on: On) -> Vec<(i64, i64)> {
     pairs
 }
 
-/// The box in which whatever is a partner of a row has a part.
+/// A box that meets the box of every match of a row.
 fn reach([x0, y0, x1, y1]: [f64; 4], on: On) -> [f64; 4] {
     let On::Near(metres) = on else { return [x0, y0, x1, y1] };
     let degrees = metres / 111_000.0;
     let (south, north) = (y0 - degrees, y1 + degrees);
-    // Twice what it is at the farther latitude, so that edges that bulge are in it as well.
+    // Twice the extent at the farther latitude, so that it includes bulging edges.
     let narrowest = south.abs().max(north.abs()).min(89.9).to_radians().cos();
     let sides = if south.abs().max(north.abs()) > 89.0 { 360.0 } else { 2.0 * degrees / narrowest };
     [x0 - sides, south - degrees, x1 + sides, north + degrees]

@@ -1,4 +1,4 @@
-//! Random questions to a dataset of real data, most of them where the data lie.
+//! Random queries of a dataset of real data, mostly where the data lies.
 
 use std::fmt;
 
@@ -14,22 +14,22 @@ use terrane_space::geometry::from_geo;
 use super::brute::{Clause, Rows, matching, nearest, words};
 use super::tables::{Row, Table};
 
-/// A question to one dataset.
+/// A query of one dataset.
 pub struct Question {
     dataset: &'static str,
     pub filters: Vec<Filter>,
     pub clauses: Vec<Clause>,
     columns: Vec<Column>,
     pub nearest: Option<(f64, f64, usize)>,
-    /// The row of each area that is asked for.
+    /// The rows of the areas in the query.
     areas: Vec<String>,
 }
 
-/// What is asked for.
+/// The kind of a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Everything,
-    /// The same, of an index.
+    /// The whole world, through an index.
     World,
     Window,
     Antimeridian,
@@ -44,7 +44,7 @@ pub enum Kind {
     NearestOfSome,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 13] = [
     Kind::Everything,
     Kind::World,
@@ -62,7 +62,7 @@ pub const KINDS: [Kind; 13] = [
 ];
 
 impl Question {
-    /// A random question of a kind: about the rows of a table, with areas out of another.
+    /// A random query of a kind about the rows of a table, with areas from another table.
     pub fn draw(rng: &mut SmallRng, kind: Kind, table: &Table, areas: &Table) -> Self {
         let mut question = Self {
             dataset: table.name,
@@ -151,7 +151,7 @@ impl Question {
         }
     }
 
-    /// The keys that brute force finds, of the nearest in their order.
+    /// The keys that brute force finds. For a nearest-neighbour query, in order.
     pub fn answer(&self, rows: &Rows<'_>) -> Vec<i64> {
         let keys = matching(rows, &self.filters, &self.clauses);
         match self.nearest {
@@ -160,7 +160,7 @@ impl Question {
         }
     }
 
-    /// Whether an index on places can find candidates, and one of another kind.
+    /// Whether spatial indexes, with or without boxes, can find candidates.
     pub fn serves_places(&self, has_boxes: bool) -> bool {
         if self.nearest.is_some() { has_boxes } else { !self.filters.is_empty() }
     }
@@ -177,7 +177,7 @@ impl Question {
     }
 }
 
-/// As the command line has it, except for areas, which are named by file and row.
+/// In the syntax of the command line, except that areas are named by file and row.
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "terrane query STORE {}", self.dataset)?;
@@ -211,8 +211,7 @@ fn literal(value: &Value) -> Literal {
     }
 }
 
-/// A window whose sides are coordinates of rows, so that it touches them; now and then without an
-/// area.
+/// A window whose sides are coordinates of rows, so that it touches them. Sometimes it has no area.
 fn window(rng: &mut SmallRng, table: &Table) -> Filter {
     let [x0, y0, x1, y1] = table.rows.choose(rng).unwrap().rect;
     let other = table.rows.choose(rng).unwrap().rect;
@@ -228,7 +227,7 @@ fn window(rng: &mut SmallRng, table: &Table) -> Filter {
     }
 }
 
-/// An area, the number of its row, that has the row in its box if one of those that were drawn has.
+/// An area and its row number. The area has the row in its box, if one of those drawn has.
 fn area_near<'t>(rng: &mut SmallRng, areas: &'t Table, row: &Row) -> (usize, &'t Row) {
     let is_area = |row: &Row| matches!(row.geo, Geo::Polygon(_) | Geo::MultiPolygon(_));
     let meets = |area: &Row| {
@@ -251,7 +250,7 @@ fn area_near<'t>(rng: &mut SmallRng, areas: &'t Table, row: &Row) -> (usize, &'t
     last.expect("most rows are areas")
 }
 
-/// What some rows have in a random column; none where it is null.
+/// A condition on a random column with values of some rows; `None` for null.
 fn clause(rng: &mut SmallRng, table: &Table) -> Option<Clause> {
     let column = rng.random_range(0..table.columns.len());
     let [first, second] = [(); 2].map(|()| table.rows.choose(rng).unwrap().values[column].clone());
@@ -271,7 +270,7 @@ fn clause(rng: &mut SmallRng, table: &Table) -> Option<Clause> {
     Some(if is_ordered { Clause::Between(column, first, second) } else { Clause::Between(column, second, first) })
 }
 
-/// A word of some row.
+/// A condition on a word of some row.
 fn word(rng: &mut SmallRng, table: &Table) -> Option<Clause> {
     let texts: Vec<usize> =
         (0..table.columns.len()).filter(|column| table.columns[*column].column_type == ColumnType::Utf8).collect();

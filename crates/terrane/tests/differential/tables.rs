@@ -1,7 +1,7 @@
-//! Real data for the differential tests: rows of files, with their geometries as `geo` has them.
+//! Real data for the differential tests: rows of files, with geometries of the `geo` crate.
 //!
-//! The files lie in the folder that `TERRANE_DATA` names; without it, the samples of the repository
-//! are read.
+//! `TERRANE_DATA` names the folder of the files. By default, the samples of the repository are
+//! read.
 
 use std::path::PathBuf;
 
@@ -15,23 +15,23 @@ use terrane_formats::{ReadOptions, open};
 use terrane_space::Point;
 use terrane_space::geometry::{check_valid, from_geo, to_geo};
 
-use crate::support::crash::soak;
+use terrane_testkit::is_soak;
 
-/// Rows of a file that are taken one after the other, so that neighbours and ties stay together.
+/// Number of consecutive rows taken together, so that neighbours and ties stay together.
 const BLOCK_ROWS: usize = 32;
 
-/// A file and what is read of it.
+/// A file, and the part of it that is read.
 #[derive(Clone, Copy)]
 pub struct File {
     /// The dataset's name.
     pub name: &'static str,
     path: &'static str,
-    /// Columns of longitude and latitude; none where there is a column of geometries.
+    /// Columns of longitude and latitude; `None` if there is a geometry column.
     coordinates: Option<(&'static str, &'static str)>,
     attributes: &'static [&'static str],
-    /// Most rows in an ordinary run, and in a long one.
+    /// Maximal number of rows in an ordinary run and in a long one.
     rows_max: [usize; 2],
-    /// So many vertices at least get the rings of each polygon, by dividing edges.
+    /// Minimal number of vertices of each ring. Edges are divided to reach it.
     vertices_min: usize,
 }
 
@@ -62,11 +62,11 @@ pub const HOSPITALS: File = points(
     &["drg", "state", "discharges", "avg_total_payments_usd"],
     [2_000, 100_000],
 );
-/// More rows than a query collects candidates for at once.
+/// More rows than a query collects as candidates at once.
 pub const FIRES: File =
     points("fires", "firms_modis_fires_2020.parquet", &["country", "confidence", "brightness_k"], [22_000, 200_000]);
 pub const TEXTS: File = points("texts", "geotagged_text.parquet", &["message", "source"], [2_000, 15_000]);
-/// Polygons of a thousand vertices and more.
+/// Polygons of a thousand and more vertices.
 pub const ZIP_AREAS: File =
     shapes("zip_areas", "us_zcta_nyc_sfbay_fullres.parquet", &["zcta", "state", "area_m2"], [160, 1_000]);
 pub const ZIP_AREAS_SIMPLE: File =
@@ -86,16 +86,16 @@ const SAMPLE_RIDES: File = File {
 /// Cities of the repository.
 const SAMPLE_CITIES: File =
     points("cities", "cities200.csv", &["name", "name_ru", "adm0name", "pop_max"], [1_000, 1_000]);
-/// Areas of the repository, with as many vertices as those of a survey have.
+/// Areas of the repository, with as many vertices as surveyed areas have.
 const SAMPLE_AREAS: File =
     File { vertices_min: 4_000, ..shapes("zip_areas", "zcta42.geojson", &["zcta", "note", "seq"], [100, 100]) };
 
-/// Those files, or the samples where `TERRANE_DATA` does not name their folder.
+/// The given files, or the samples if `TERRANE_DATA` is not set.
 pub fn tables(files: &[File], samples: &[File]) -> Vec<Table> {
     match std::env::var_os("TERRANE_DATA").map(PathBuf::from) {
         Some(folder) => files.iter().map(|file| Table::read(*file, &folder)).collect(),
         None => {
-            eprintln!("TERRANE_DATA is not set: the samples of the repository are asked instead of all data");
+            eprintln!("TERRANE_DATA is not set: the samples of the repository are used instead of all data");
             let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../data");
             samples.iter().map(|file| Table::read(*file, &folder)).collect()
         }
@@ -106,7 +106,7 @@ pub fn tables(files: &[File], samples: &[File]) -> Vec<Table> {
 pub const SAMPLES_OF_POINTS: [File; 2] = [SAMPLE_RIDES, SAMPLE_CITIES];
 /// All samples of areas.
 pub const SAMPLES_OF_SHAPES: [File; 1] = [SAMPLE_AREAS];
-/// What can be joined.
+/// Samples that can be joined.
 pub const SAMPLES_TO_JOIN: [File; 3] =
     [File { rows_max: [3_000, 100_000], ..SAMPLE_RIDES }, SAMPLE_CITIES, SAMPLE_AREAS];
 
@@ -142,8 +142,8 @@ impl Table {
         let geometry = file.coordinates.is_none().then(|| "geometry".to_owned());
         let options = ReadOptions { x, y, geometry, key: Some(String::new()), ..ReadOptions::default() };
         let mut source = open(&path, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let rows_max = file.rows_max[usize::from(soak())];
-        // Of very large files only the first part is read.
+        let rows_max = file.rows_max[usize::from(is_soak())];
+        // Of a very large file, only the first part is read.
         let rows_read_max = rows_max * 20;
         let rows = source.row_count_hint.map_or(rows_max, |rows| rows as usize).min(rows_read_max);
         let stride = rows.div_ceil(rows_max).max(1);
@@ -189,7 +189,7 @@ impl Table {
     }
 }
 
-/// None where there is no valid geometry; predicates are not defined for others.
+/// `None` without a valid geometry; predicates are undefined for others.
 fn read_row(batch: &RecordBatch, row: usize, file: &File) -> Option<Row> {
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name} of {}", file.name));
     let (geometry, geo) = match file.coordinates {
@@ -226,7 +226,7 @@ fn read_row(batch: &RecordBatch, row: usize, file: &File) -> Option<Row> {
     Some(Row { geometry, values: file.attributes.iter().map(value).collect(), geo, rect })
 }
 
-/// The geometry with edges of its rings divided until each ring has this many vertices.
+/// Divides the edges of the rings until each ring has this many vertices.
 fn divided(geo: Geo<f64>, vertices_min: usize) -> Geo<f64> {
     let ring = |line: &LineString<f64>| {
         let parts = vertices_min.div_ceil(line.0.len().max(1)).max(1);

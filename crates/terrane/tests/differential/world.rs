@@ -1,5 +1,5 @@
-//! A store with datasets of real data beside what they should hold, which is changed, flushed,
-//! merged, killed and opened again under other memory limits.
+//! A store with datasets of real data, and their expected contents. It is changed, flushed, merged,
+//! killed and reopened with other memory limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::workload::batch;
 /// Rows of one batch of an import.
 const IMPORT_ROWS: usize = 4_000;
 
-/// An index, and what it finds candidates for.
+/// An index, and the conditions that it can serve.
 #[derive(Clone, Debug)]
 pub struct Index {
     pub name: String,
@@ -48,17 +48,17 @@ impl Index {
     }
 }
 
-/// A dataset and what it should hold.
+/// A dataset and its expected contents.
 pub struct Held {
     pub table: Table,
     pub dataset: Dataset,
-    /// For each key the number of the row whose geometry and values it has.
+    /// For each key, the number of the row with its geometry and values.
     model: BTreeMap<i64, usize>,
     pub indexes: Vec<Index>,
 }
 
 impl Held {
-    /// Imports half of the rows, creates half of the indexes, and so on with the others.
+    /// Imports half of the rows, creates half of the indexes, then imports and creates the others.
     fn new(store: &Store, table: Table, partitions: usize) -> Self {
         let spatial = if table.is_points { &KINDS[..] } else { &EXTENDED };
         let spatial = spatial.iter().map(|kind| Index { name: kind.name().to_owned(), kind: *kind, column: None });
@@ -69,7 +69,7 @@ impl Held {
             words.into_iter().chain([index("by", IndexKind::BTree)])
         });
         let created: Vec<Index> = spatial.chain(of_columns).collect();
-        // Some rows are held back, for inserts and updates.
+        // Some rows are kept for inserts and updates.
         let imported = table.rows.len() / 8 * 7;
         let model: BTreeMap<i64, usize> = (0..imported).map(|row| (row as i64, row)).collect();
         let keys: Vec<i64> = model.keys().copied().collect();
@@ -142,7 +142,7 @@ fn import(store: &Store, table: &Table, keys: &[i64], partitions: usize) {
     importer.finish(&mut |row| Err(row.error)).unwrap();
 }
 
-/// What a store has gone through last.
+/// The last event of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Closed and opened again.
@@ -181,7 +181,7 @@ impl World {
         self.held.iter().find(|held| held.table.name == name).unwrap()
     }
 
-    /// Brings the store into a state; into the first two under another memory limit.
+    /// Brings the store into a state. The first two also change the memory limit.
     pub fn go_to(&mut self, state: State, rng: &mut SmallRng, memory_limit: usize, changes: usize) {
         match state {
             State::Reopened => {
@@ -196,7 +196,7 @@ impl World {
         self.state = state;
     }
 
-    /// Opens a copy of the files as they are, which is what a killed process leaves.
+    /// Opens a copy of the current files, as after a kill.
     fn open_copy(&mut self, memory_limit: usize) {
         self.memory_limit = memory_limit;
         self.storage = Arc::new(memory_of(&files_of(&*self.storage)));
@@ -207,7 +207,7 @@ impl World {
         self.store = Some(store);
     }
 
-    /// Every index agrees with the records.
+    /// Verifies that every index agrees with the records.
     pub fn check(&self) {
         let report = self.store().check(false).unwrap();
         assert!(report.findings.is_empty(), "{report}");

@@ -53,7 +53,7 @@ pub fn any_value(column_type: ColumnType) -> BoxedStrategy<Value> {
         ColumnType::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
         ColumnType::Int64 => any::<i64>().prop_map(Value::Int).boxed(),
         ColumnType::Float32 => any::<u32>().prop_map(|bits| Value::Float32(f32::from_bits(bits))).boxed(),
-        // Every bit pattern, so that NaN and -0.0 are among them.
+        // All bit patterns, including NaN and -0.0.
         ColumnType::Float64 => any::<u64>().prop_map(|bits| Value::Float64(f64::from_bits(bits))).boxed(),
         ColumnType::Utf8 => ".{0,12}".prop_map(Value::Utf8).boxed(),
         ColumnType::Binary => vec(any::<u8>(), 0..20).prop_map(Value::Binary).boxed(),
@@ -99,7 +99,7 @@ pub fn line_wkb(points: &[Point]) -> Vec<u8> {
     wkb
 }
 
-/// A geometry in the form in which a dataset with this column gives it back.
+/// A geometry in the form in which a dataset with this column returns it.
 pub fn any_geometry(column: &GeometryColumn) -> BoxedStrategy<Option<Geometry>> {
     let geometry = match column {
         GeometryColumn::Point { .. } => any_point().prop_map(Geometry::Point).boxed(),

@@ -1,5 +1,6 @@
-//! Maps of the coordinates under which places, distances and conditions on them keep their meaning: the axes are exchanged or
-//! turned round, all is enlarged or shrunk by a power of two and moved. Exact in floats for coordinates of few digits.
+//! Maps of coordinates that preserve places, distances and conditions: the axes are exchanged or
+//! reversed, and everything is scaled by a power of two and shifted. They are exact in floats for
+//! coordinates with few digits.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -9,7 +10,7 @@ use terrane_space::geometry::{from_geo, to_geo};
 
 use super::oracle::each_coord;
 
-/// First the exchange of the axes, then turning each, then the scale, then the shift.
+/// Applied in this order: exchange of axes, reversal of each, scale, shift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
     is_swapped: bool,
@@ -20,11 +21,11 @@ pub struct Affine {
 }
 
 impl Affine {
-    /// The map that changes nothing.
+    /// The identity map.
     pub const IDENTITY: Self = Self { is_swapped: false, direction: [1.0; 2], scale: 1.0, shift: [0.0; 2] };
 
-    /// A random map: on the globe one that turns east and west or north and south round, which is all that keeps distances
-    /// to the last digit and poles where they are.
+    /// A random map. On the globe, it only exchanges east and west or north and south. Other maps
+    /// would not preserve poles and the last digit of distances.
     pub fn draw(rng: &mut SmallRng, system: CoordinateSystem) -> Self {
         let mut direction = [0; 2].map(|_| if rng.random() { -1.0 } else { 1.0 });
         if system == CoordinateSystem::LonLat {
@@ -34,7 +35,7 @@ impl Affine {
             return Self { direction, ..Self::IDENTITY };
         }
         let scale = 2f64.powi([-300, -40, -3, 0, 1, 5, 40, 300][rng.random_range(0..8)]);
-        // In quarters, as coordinates are.
+        // In quarters, like the coordinates.
         let shift = [0; 2].map(|_| scale * f64::from(rng.random_range(-1 << 20..1 << 20)) / 4.0);
         Self { is_swapped: rng.random(), direction, scale, shift }
     }
@@ -60,7 +61,7 @@ impl Affine {
         distance * self.scale
     }
 
-    /// x0, y0, x1, y1; on the globe, x0 > x1 goes over the antimeridian.
+    /// x0, y0, x1, y1. On the globe, a rectangle with x0 > x1 crosses the antimeridian.
     pub fn rect(&self, [x0, y0, x1, y1]: [f64; 4]) -> [f64; 4] {
         let (x, y) = if self.is_swapped { ([y0, y1], [x0, x1]) } else { ([x0, x1], [y0, y1]) };
         let ([x0, x1], [y0, y1]) = (self.interval(0, x), self.interval(1, y));

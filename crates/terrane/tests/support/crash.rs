@@ -8,11 +8,7 @@ use super::workload::{Held, MAIN, PLACES, Plan, Runner, State, Step, options, st
 use terrane::{Durability, Error, Key, Query, Record, Store, Value};
 use terrane_storage::event::{DiskEvent, Event};
 use terrane_testkit::crash::{Budget, Controller, Crash, Image};
-
-/// Whether everything is to be tried, however long it takes.
-pub fn soak() -> bool {
-    std::env::var_os("TERRANE_SOAK").is_some()
-}
+use terrane_testkit::is_soak;
 
 /// How many files have been synced since so many events.
 pub fn syncs(controller: &Controller, events: usize) -> usize {
@@ -31,7 +27,7 @@ pub struct Work {
     pub recycled: usize,
 }
 
-/// How thoroughly a run is explored. With [`soak`] everything is, however long it takes.
+/// How thoroughly a run is explored. With [`is_soak`] everything is, however long it takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// The power is cut after every so many events.
@@ -223,8 +219,8 @@ fn check_state(image: &Image, plan: &Plan, durability: Durability, acknowledged:
 /// once more. Tells what the run did.
 pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -> Work {
     let (controller, work) = run(plan, durability);
-    let soaked = Effort { stride: 1, exhaustive_pending: 6, samples: 48, ..effort };
-    let Effort { stride, again, exhaustive_pending, samples } = if soak() { soaked } else { effort };
+    let soaked = Effort { stride: 1, again: effort.again.min(50), exhaustive_pending: 6, samples: 48 };
+    let Effort { stride, again, exhaustive_pending, samples } = if is_soak() { soaked } else { effort };
     let budget = |samples| Budget { exhaustive_pending, samples, ..Budget::default() };
     let mut images = 0;
     let mut looked = Looked { plan, durability, found: HashMap::new(), worked_on: WorkedOn::new() };
@@ -245,7 +241,7 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
             let recovery = image.restart();
             drop(Store::open_on(recovery.storage(), options(durability)).unwrap());
             let events = recovery.events();
-            for second in (0..=events).step_by((events / if soak() { 40 } else { 4 }).max(1)) {
+            for second in (0..=events).step_by((events / if is_soak() { 40 } else { 4 }).max(1)) {
                 for image in recovery.images(second, &budget(1), seed) {
                     looked.look(&image, acknowledged);
                 }

@@ -1,4 +1,4 @@
-//! The bytes of a store's files, to be damaged.
+//! The bytes of a store's files, for tests of damage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub fn storage_of(files: &Files) -> Arc<dyn Storage> {
     Arc::new(memory_of(files))
 }
 
-/// As [`storage_of`], of which the capacity can be set.
+/// Like [`storage_of`], with a capacity that can be set.
 pub fn memory_of(files: &Files) -> MemoryStorage {
     let storage = MemoryStorage::new();
     put_files(&storage, files);
     storage
 }
 
-/// Writes all files to a place without any.
+/// Writes all files to an empty place.
 pub fn put_files(storage: &dyn Storage, files: &Files) {
     storage.create_directory("components").unwrap();
     storage.create_directory("log").unwrap();

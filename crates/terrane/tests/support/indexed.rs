@@ -1,5 +1,6 @@
-//! Datasets whose records have a geometry and attributes of every type, under indexes of every kind that can hold them, beside
-//! their models: in several components on disk and in memory, with replaced and deleted records.
+//! Datasets with a geometry and attributes of every type, with indexes of every suitable kind, and
+//! their models. They have several disk components and memory components, with replaced and deleted
+//! records.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,14 +28,14 @@ use super::kinds::{self, EXTENDED, KINDS};
 use super::shapes::Shape;
 use super::{Model, array_key, conditions, encoded, key};
 
-/// What a dataset holds.
+/// The properties of a dataset.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub key_type: KeyType,
     pub shape: Shape,
     pub system: CoordinateSystem,
     pub partitions: usize,
-    /// Keys that are in use, about.
+    /// Approximate number of keys in use.
     pub keys: u64,
 }
 
@@ -91,7 +92,7 @@ impl Draws {
     }
 }
 
-/// Conditions of which many demand something of single columns, of some also of the columns of an index one after the other.
+/// Conditions. Many restrict single columns, and some restrict consecutive columns of an index.
 fn any_condition(key_type: KeyType) -> impl Strategy<Value = Plan> {
     let words = (select(WORD_INDEXES.to_vec()), any_words())
         .prop_map(|((_, column, _), words)| Plan::Match(Some(Place::Attribute(column)), words));
@@ -106,7 +107,7 @@ fn any_condition(key_type: KeyType) -> impl Strategy<Value = Plan> {
     parts.prop_map(|mut parts| if parts.len() == 1 { parts.remove(0) } else { Plan::And(parts) })
 }
 
-/// Names of the indexes on attributes, and their columns. Binary data are in none.
+/// Names of the indexes on attributes, and their columns. No index has binary data.
 const ATTRIBUTE_INDEXES: [(&str, &[usize]); 6] = [
     ("counts", &[1]),
     ("ratios", &[2, 1]),
@@ -116,7 +117,7 @@ const ATTRIBUTE_INDEXES: [(&str, &[usize]); 6] = [
     ("names", &[3, 6]),
 ];
 
-/// Names of the indexes on words, their columns, and a word that each leaves out.
+/// Names of the indexes on words, their columns, and one stop word each.
 const WORD_INDEXES: [(&str, usize, Option<&str>); 2] = [("words", 3, None), ("other_words", 4, Some("north"))];
 
 /// An index of a dataset.
@@ -126,16 +127,16 @@ pub struct Index {
     serves: Serves,
 }
 
-/// What an index can find candidates for.
+/// The queries for which an index can find candidates.
 #[derive(Clone, Debug)]
 enum Serves {
-    /// Everything.
+    /// All queries.
     All,
-    /// Conditions on places, and where it has boxes, the nearest.
+    /// Spatial conditions. If it has boxes, also nearest-neighbour queries.
     Places(bool),
-    /// What is demanded of a column.
+    /// Restrictions of a column.
     Column(usize),
-    /// Words of a column, but for one.
+    /// Words of a column, except a stop word.
     Words(usize, Option<&'static str>),
 }
 
@@ -148,7 +149,8 @@ impl Index {
         matches!(self.serves, Serves::Places(_))
     }
 
-    /// Whether it can find the candidates of a query with these conditions, or of one for the nearest.
+    /// Whether it can find the candidates of a query with these conditions, or of a
+    /// nearest-neighbour query.
     pub fn serves(&self, filters: &[Filter], condition: Option<&Plan>, is_nearest: bool) -> bool {
         match self.serves {
             Serves::All => true,
@@ -164,23 +166,23 @@ impl Index {
     }
 }
 
-/// A dataset and what it should hold.
+/// A dataset and its expected contents.
 pub struct Indexed {
     pub setting: Setting,
     map: Affine,
     pub store: Store,
     pub dataset: Dataset,
     pub model: Model,
-    /// All ways to go through it by name, the records themselves first.
+    /// The names of all access paths. The records themselves are the first.
     pub indexes: Vec<Index>,
 }
 
-/// An index that is yet to be created.
+/// An index that is still to be created.
 type Creation = (Index, IndexKind, Vec<&'static str>, IndexOptions);
 
 impl Indexed {
-    /// A dataset after random changes, half of its indexes created before them and half in between, with all geometries as
-    /// a map has them.
+    /// A dataset after random changes. Half of its indexes are created before them, and half
+    /// between them. A map is applied to all geometries.
     pub fn new(setting: Setting, draws: &mut Draws, map: Affine, options: Options) -> Self {
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
         let is_points = setting.shape.is_coordinates();
@@ -204,7 +206,7 @@ impl Indexed {
         indexed
     }
 
-    /// Of every kind that can hold the geometries.
+    /// Indexes of every kind suitable for the geometries.
     fn creations(&self, rng: &mut SmallRng) -> Vec<Creation> {
         let Setting { shape, system, .. } = self.setting;
         let kinds = if shape.is_coordinates() { &KINDS[..] } else { &EXTENDED };
@@ -235,7 +237,7 @@ impl Indexed {
     pub fn change(&mut self, draws: &mut Draws, changes: usize) {
         let Self { setting, map, dataset, model, .. } = self;
         for _ in 0..changes {
-            // However many the changes are, they come to few components.
+            // Few components result, however many the changes are.
             if draws.rng.random_range(0..changes.max(100)) < 5 {
                 dataset.flush().unwrap();
             }
@@ -274,11 +276,12 @@ impl Indexed {
         }
     }
 
-    /// The keys of an answer in its order, each once and as many as are counted, and how it was found: at snapshot in the
-    /// state that the snapshot has, at read committed in the newest.
+    /// The keys of an answer in its order, and how it was found. Asserts that each key occurs once,
+    /// and that their number equals the count. At snapshot, the state is that of the snapshot; at
+    /// read committed, the newest.
     ///
     /// # Errors
-    /// A query that is refused, when it is asked and when it is counted.
+    /// A refused query, from listing and from counting.
     pub fn ask(&self, snapshot: &Snapshot, query: &Query, isolation: Isolation) -> Result<(Vec<Key>, Explanation)> {
         let query = query.clone().isolation(isolation);
         let (rows, count) = match isolation {

@@ -1,4 +1,4 @@
-//! Pairs of joins: those that a join gives, and those that loops over the records find.
+//! Pairs of joins: those of the join, and those of nested loops over the records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use terrane_testkit::MemoryStorage;
 use super::oracle::{matching, wkb};
 use super::{Model, array_key, encoded};
 
-/// Outer key, inner key, and the distance of joins that have one.
+/// Outer key, inner key, and the distance for joins on distances.
 pub type Pairs = BTreeMap<(Vec<u8>, Vec<u8>), Option<f64>>;
 
 /// A store in memory.
@@ -22,7 +22,7 @@ pub fn store_with(options: Options) -> Store {
     Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap()
 }
 
-/// The pairs that a join gives.
+/// The pairs of a join.
 pub fn pairs_of(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Pairs {
     let mut pairs = Pairs::new();
     for batch in outer.join(inner, join).unwrap() {
@@ -38,7 +38,7 @@ pub fn pairs_of(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Pairs {
     pairs
 }
 
-/// Whether two great-circle arcs cross, by the two places where their circles do.
+/// Whether two great-circle arcs cross, from the two intersections of their circles.
 fn arcs_meet(a: Point, b: Point, c: Point, d: Point) -> bool {
     let unit = |p: Point| {
         let (x, y) = (p.x.to_radians(), p.y.to_radians());
@@ -61,7 +61,7 @@ fn arcs_meet(a: Point, b: Point, c: Point, d: Point) -> bool {
     })
 }
 
-/// Positions, and pairs of those that an edge joins.
+/// The positions of a geometry, and its edges as pairs of positions.
 fn parts(geo: &geo_types::Geometry<f64>) -> (Vec<Point>, Vec<(Point, Point)>) {
     use geo_types::Geometry as Geo;
     let mut paths: Vec<Vec<Point>> = Vec::new();
@@ -88,7 +88,8 @@ fn parts(geo: &geo_types::Geometry<f64>) -> (Vec<Point>, Vec<(Point, Point)>) {
     (paths.into_iter().flatten().collect(), edges)
 }
 
-/// The distance between two geometries: 0 where they meet, else the least from a position of one to the other.
+/// The distance between two geometries: 0 if they intersect, else the least from a position of one
+/// to the other.
 fn distance_between(system: CoordinateSystem, a: &[u8], b: &[u8]) -> Option<f64> {
     let ((positions, edges), (other_positions, other_edges)) = (parts(&to_geo(a).unwrap()), parts(&to_geo(b).unwrap()));
     if QueryGeometry::new(a, system).unwrap().intersects(b).unwrap() {
@@ -105,7 +106,7 @@ fn distance_between(system: CoordinateSystem, a: &[u8], b: &[u8]) -> Option<f64>
     [from(&positions, b), from(&other_positions, a)].into_iter().flatten().min_by(f64::total_cmp)
 }
 
-/// The pairs that loops over all records find.
+/// The pairs found by nested loops over all records.
 pub fn nested_loops(outer: &Model, inner: &Model, system: CoordinateSystem, on: JoinOn) -> Pairs {
     let mut pairs = Pairs::new();
     let found = |record: &Record, model: &Model, filter: fn(Vec<u8>) -> Filter| -> Vec<Vec<u8>> {
@@ -141,7 +142,7 @@ pub fn nested_loops(outer: &Model, inner: &Model, system: CoordinateSystem, on: 
     pairs
 }
 
-/// Demands the same pairs, and distances that differ by rounding at most.
+/// Asserts equal pairs, and distances that differ at most by rounding.
 #[track_caller]
 pub fn assert_same(found: &Pairs, wanted: &Pairs, context: &str) {
     let keys = |pairs: &Pairs| pairs.keys().cloned().collect::<Vec<_>>();

@@ -1,16 +1,17 @@
-//! The spatial kinds of index with random options.
+//! The spatial index kinds with random options.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane::{CoordinateSystem, IndexKind, IndexOptions};
 
-/// All of them.
+/// All spatial kinds.
 pub const KINDS: [IndexKind; 5] = [IndexKind::RTree, IndexKind::Dhb, IndexKind::Dhvb, IndexKind::Shb, IndexKind::Sif];
 
-/// Those that hold other geometries than points.
+/// Kinds for other geometries than points.
 pub const EXTENDED: [IndexKind; 2] = [IndexKind::RTree, IndexKind::Shb];
 
-/// Options of a kind: the paper's, or others; the domain of a plane leaves some of the geometries out.
+/// Options of a kind: the paper's, or others. The domain of a planar dataset excludes some of the
+/// geometries.
 pub fn options(rng: &mut SmallRng, kind: IndexKind, points: bool, system: CoordinateSystem) -> IndexOptions {
     let mut options = IndexOptions::default();
     if !matches!(kind, IndexKind::Shb | IndexKind::Sif) {

@@ -1,4 +1,4 @@
-//! A store on memory beside a model of it, for tests by behaviour.
+//! A store in memory and a model of it, for tests by behaviour.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod affine;
@@ -29,7 +29,7 @@ use terrane::{
 use terrane_space::Point;
 use terrane_space::geometry::{from_wkt, point_wkb};
 
-/// Options under which little data makes many components, without background threads.
+/// Options with which little data makes many components, without background threads.
 pub fn small_options() -> Options {
     Options {
         memory_limit: terrane::MEMORY_LIMIT_MIN,
@@ -51,7 +51,7 @@ pub fn schema(key_type: KeyType, points: bool, system: CoordinateSystem) -> Sche
     Schema::new(KeyColumn { name: "id".into(), key_type, generated: false }, geometry, system, columns).unwrap()
 }
 
-/// A random key among `count` ones.
+/// A random key among `count` possible ones.
 pub fn key(rng: &mut SmallRng, key_type: KeyType, count: u64) -> Key {
     let number = rng.random_range(0..count);
     match key_type {
@@ -94,14 +94,14 @@ pub fn record(rng: &mut SmallRng, key: Key, points: bool) -> Record {
     Record { key, geometry: geometry(rng, points), values: vec![name, Value::Int(rng.random_range(-9..9))] }
 }
 
-/// A generator and its seed, from `TERRANE_TEST_SEED` or drawn by the test.
+/// A generator and its seed, from `TERRANE_TEST_SEED` or the test's default.
 pub fn seeded(default: u64) -> (SmallRng, u64) {
     let seed = std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(default);
     eprintln!("replay with TERRANE_TEST_SEED={seed}");
     (SmallRng::seed_from_u64(seed), seed)
 }
 
-/// What the store should hold.
+/// The expected contents of the store.
 pub type Model = BTreeMap<Vec<u8>, Record>;
 
 /// The sort key of a key.
@@ -136,7 +136,7 @@ fn keys_in(batches: impl Iterator<Item = terrane::Result<RecordBatch>>, key_type
     keys
 }
 
-/// A key out of an Arrow column.
+/// A key from an Arrow column.
 pub fn array_key(array: &Arc<dyn arrow_array::Array>, row: usize, key_type: KeyType) -> Key {
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int64Type, UInt64Type};

@@ -1,5 +1,5 @@
-//! Queries answered by a linear scan: each condition is evaluated on its own, in the plane; over
-//! the antimeridian, on the geometry shifted by a whole turn.
+//! Queries answered by a linear scan. Each condition is evaluated separately, in the plane. Across
+//! the antimeridian, it is evaluated on the geometry shifted by a whole turn.
 
 use geo_types::Geometry as Geo;
 use rand::Rng;
@@ -19,18 +19,18 @@ pub fn wkb(geometry: &Geometry) -> Vec<u8> {
     }
 }
 
-/// A condition as the scan evaluates it.
+/// A condition in the scan's form.
 pub enum Test {
     Meets(Vec<QueryGeometry>),
     Within(Box<Within>),
     Near(CoordinateSystem, Point, f64),
 }
 
-/// What has to hold a geometry.
+/// The area that must contain a geometry.
 pub struct Within {
     shape: QueryGeometry,
-    /// In `lonlat`, with its copies a turn to the west and to the east, for points: what was cut at the antimeridian is
-    /// whole there.
+    /// For points in `lonlat`, the area with its copies a turn to the west and to the east. An area
+    /// that was cut at the antimeridian is whole there.
     whole: Option<QueryGeometry>,
 }
 
@@ -67,7 +67,7 @@ fn prepared(wkb: &[u8]) -> QueryGeometry {
     QueryGeometry::new(wkb, CoordinateSystem::Planar).unwrap()
 }
 
-/// A closed rectangle as the geometry that it is: an area, a line or a point.
+/// A closed rectangle as a geometry: an area, a line or a point.
 fn rectangle(x0: f64, y0: f64, x1: f64, y1: f64) -> QueryGeometry {
     let text = match (x0 < x1, y0 < y1) {
         (true, true) => format!("POLYGON(({x0} {y0},{x1} {y0},{x1} {y1},{x0} {y1},{x0} {y0}))"),
@@ -102,7 +102,7 @@ impl Test {
     }
 }
 
-/// A geometry, and in `lonlat` its copies a turn to the west and to the east.
+/// A geometry. In `lonlat`, also its copies a turn to the west and to the east.
 fn copies(geometry: &Geometry, system: CoordinateSystem) -> Vec<Vec<u8>> {
     let bytes = wkb(geometry);
     let turned = |degrees: f64| {
@@ -156,7 +156,7 @@ pub fn position(record: &Record) -> Option<(f64, f64)> {
 /// The records of a model with their geometries, prepared for many queries.
 pub struct Scan<'m> {
     system: CoordinateSystem,
-    /// Without copies where there is no geometry.
+    /// Without a geometry, there are no copies.
     records: Vec<(&'m Record, Vec<Vec<u8>>)>,
 }
 
@@ -168,7 +168,7 @@ impl<'m> Scan<'m> {
         Self { system, records: model.values().map(prepared).collect() }
     }
 
-    /// Of the records whose numbers are wanted, those that meet all conditions on places, in the order of keys.
+    /// The records with wanted numbers that meet all spatial conditions, in key order.
     pub fn matching(&self, filters: &[Filter], is_wanted: impl Fn(usize) -> bool) -> Vec<&'m Record> {
         let tests: Vec<Test> = filters.iter().map(|filter| Test::new(filter, self.system)).collect();
         let meets = |copies: &[Vec<u8>]| tests.iter().all(|test| !copies.is_empty() && test.holds(copies));
@@ -194,13 +194,13 @@ fn keys(records: Vec<&Record>) -> Vec<Key> {
     records.into_iter().map(|record| record.key.clone()).collect()
 }
 
-/// Keys of the records that have a geometry and meet all conditions, in order.
+/// Keys of the records that have a geometry and meet all conditions, in key order.
 pub fn matching(model: &Model, system: CoordinateSystem, filters: &[Filter]) -> Vec<Key> {
     let scan = Scan::new(model, system);
     keys(scan.matching(filters, |number| !scan.records[number].1.is_empty()))
 }
 
-/// Keys of the `k` records that meet all conditions and are nearest to a place, nearest first.
+/// Keys of the `k` nearest records that meet all conditions, nearest first.
 pub fn nearest(model: &Model, system: CoordinateSystem, filters: &[Filter], place: (f64, f64), k: usize) -> Vec<Key> {
     let scan = Scan::new(model, system);
     keys(scan.nearest(scan.matching(filters, |_| true), place, k))
@@ -211,7 +211,7 @@ pub fn query(filters: &[Filter]) -> Query {
     filters.iter().cloned().fold(Query::new(), Query::filter)
 }
 
-/// Random conditions, most of them around one place.
+/// Random conditions, mostly around one place.
 pub fn filters(rng: &mut SmallRng, system: CoordinateSystem, count: usize) -> Vec<Filter> {
     let middle = place(rng, system);
     let near =

@@ -1,5 +1,5 @@
-//! Random geometries of every kind on a coarse grid, so that places, edges and corners repeat;
-//! in `lonlat` many of them at the antimeridian and the poles.
+//! Random geometries of every kind on a coarse grid, so that places, edges and corners repeat. In
+//! `lonlat` many of them lie at the antimeridian and the poles.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -7,10 +7,10 @@ use terrane::{CoordinateSystem, Geometry};
 use terrane_space::Point;
 use terrane_space::geometry::from_wkt;
 
-/// What the geometries of a dataset are.
+/// The kind of a dataset's geometries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Points of a dataset that has nothing else.
+    /// Points, in a dataset of points only.
     Coordinates,
     Point,
     LineString,
@@ -19,12 +19,12 @@ pub enum Shape {
     MultiLineString,
     MultiPolygon,
     Collection,
-    /// Any of these, and empty ones.
+    /// Any of these kinds, and empty geometries.
     Mixed,
 }
 
 impl Shape {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::Coordinates,
         Self::Point,
@@ -72,7 +72,7 @@ impl Shape {
                 format!("MULTILINESTRING(({},{}),({},{}))", p(0, 0), p(1, 4), p(3, 0), p(4, 4))
             }
             Self::MultiPolygon if system == CoordinateSystem::LonLat && rng.random_ratio(1, 3) => {
-                // One that was cut at the antimeridian.
+                // A geometry that was cut at the antimeridian.
                 let (y, size) = (f64::from(rng.random_range(-20..20)) / 4.0, f64::from(rng.random_range(1..8)) / 4.0);
                 let (x0, x1, y1) = (180.0 - size, size - 180.0, y + size);
                 format!(
@@ -97,7 +97,7 @@ fn ring(at: &Steps, from: u8, to: u8) -> String {
     format!("({},{},{},{},{})", p(from, from), p(to, from), p(to, to), p(from, to), p(from, from))
 }
 
-/// A corner and the way to the opposite one in four steps, inside of the coordinate system.
+/// A corner, and four steps to the opposite one, within the coordinate system.
 struct Steps {
     x: f64,
     y: f64,
@@ -108,7 +108,7 @@ struct Steps {
 impl Steps {
     fn draw(rng: &mut SmallRng, system: CoordinateSystem) -> Self {
         let (x, y) = place(rng, system);
-        // Few are large, so that windows that lie apart meet one geometry.
+        // Few are large, so that disjoint windows meet one geometry.
         let steps = if rng.random_ratio(1, 4) { 16 } else { 4 };
         let step = |rng: &mut SmallRng, from: f64, limit: f64| {
             let size = f64::from(rng.random_range(1..=steps)) / 4.0;

@@ -1,5 +1,5 @@
-//! A planned run of a store and its model: the same operations on any storage, and what
-//! the store should hold after each.
+//! A planned run of a store and its model: the same operations on any storage, and the expected
+//! state after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,17 +21,17 @@ use super::{keys_of, record, schema, small_options};
 
 /// The dataset that most records go to.
 pub const MAIN: &str = "main";
-/// A dataset that is written as well, but never flushed by a step.
+/// A dataset that is written too, but never flushed by a step.
 pub const SIDE: &str = "side";
-/// An index of the main dataset on its places, of any kind.
+/// A spatial index of the main dataset, of any kind.
 pub const PLACES: &str = "places";
 /// An index of the main dataset on the words of its names.
 pub const WORDS: &str = "words";
 /// The feed of the main dataset.
 const FEED: &str = "source";
-/// Begins the names of datasets that a random run imports.
+/// Prefix of the names of datasets that a random run imports.
 const LOADED: &str = "loaded";
-/// Single records have keys below it in size, imported ones lie above.
+/// Keys of single records are smaller, keys of imported ones larger.
 const KEYS: i64 = 24;
 const KEY_IMPORTED_MIN: i64 = 1000;
 
@@ -40,58 +40,58 @@ const KEY_IMPORTED_MIN: i64 = 1000;
 pub enum Step {
     Insert(Record),
     Upsert(Record),
-    /// An upsert out of a feed, whose position grows by one.
+    /// An upsert from a feed, whose position grows by one.
     Feed(Record),
     Delete(Key),
     /// An upsert into the side dataset.
     Side(Record),
-    /// All or nothing; `None` deletes.
+    /// An atomic batch; `None` deletes.
     Batch(Vec<(Key, Option<Record>)>),
     Flush,
     Compact,
-    /// All or nothing; creates the dataset if need be.
+    /// An import. Creates the dataset if necessary.
     Import(String, Vec<Record>),
-    /// All or nothing, in place of the records of these keys.
+    /// An import that replaces the records with these keys.
     ImportUpsert(String, Vec<Record>),
-    /// All or nothing, in place of all that the dataset has, which has no indexes of its own.
+    /// An import that replaces the whole dataset, which has no indexes of its own.
     ImportReplace(String, Vec<Record>),
     /// Drops a dataset.
     Drop(String),
-    /// Of the main dataset, of floats, which records have from then on.
+    /// Adds a float column to the main dataset, which its records have from then on.
     AddColumn(String),
     RenameColumn(String, String),
-    /// One that was added.
+    /// Drops a column that was added.
     DropColumn(String),
-    /// Of the main dataset, on these columns.
+    /// Creates an index of the main dataset on these columns.
     CreateIndex(String, IndexKind, Vec<&'static str>),
     DropIndex(String),
     Reopen,
 }
 
-/// What a dataset should hold.
+/// The expected contents of a dataset.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     /// Names of the attributes.
     pub columns: Vec<String>,
-    /// Indexes that it was given, built or not.
+    /// Its secondary indexes, complete or not.
     pub indexes: BTreeSet<String>,
-    /// How far its feed has been read.
+    /// The position of its feed.
     pub read: u64,
-    /// Records by key, without the nulls at the end of their attributes.
+    /// Records by key, without trailing nulls of their attributes.
     pub records: BTreeMap<i64, Record>,
 }
 
-/// What a store should hold.
+/// The expected contents of a store.
 pub type State = BTreeMap<String, Held>;
 
-/// A run and the state after each of its steps; `states[0]` is the empty store.
+/// A run, and the state after each of its steps. `states[0]` is the empty store.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub steps: Vec<Step>,
     pub states: Vec<State>,
-    /// The attributes of the main dataset in each state, numbered as they came.
+    /// The attributes of the main dataset in each state, numbered in the order of their creation.
     attributes: Vec<Vec<usize>>,
-    /// Of the main dataset.
+    /// Number of partitions of the main dataset.
     pub partitions: usize,
 }
 
@@ -100,7 +100,7 @@ pub fn options(durability: Durability) -> Options {
     Options {
         durability: Some(durability),
         log: LogOptions { segment_size: 12 << 10, first_segment_size: 8 << 10, spare_segments: 2 },
-        // The events of a run are the same each time.
+        // So that the events of a run are the same each time.
         threads_max: Some(1),
         disk_reserve: terrane::DiskReserve::Bytes(8 << 10),
         ..small_options()
@@ -112,8 +112,8 @@ pub fn first_schema() -> Schema {
     schema(KeyType::Int64, true, CoordinateSystem::Planar)
 }
 
-/// The schema of a dataset of a run: geometries on the globe in the side one and in the plane in
-/// those that a random run imports, else points.
+/// The schema of a dataset of a run. The side dataset has geometries on the globe, the imported
+/// ones of a random run have geometries in the plane, and the others have points.
 pub fn schema_of(dataset: &str) -> Schema {
     match dataset {
         SIDE => schema(KeyType::Int64, false, CoordinateSystem::LonLat),
@@ -163,7 +163,7 @@ fn number(key: &Key) -> i64 {
 }
 
 impl Plan {
-    /// The same with a main dataset of so many partitions.
+    /// The same run, with this many partitions in the main dataset.
     pub fn with_partitions(self, partitions: usize) -> Self {
         Self { partitions, ..self }
     }
@@ -174,7 +174,7 @@ impl Plan {
         Self { steps: Vec::new(), states: vec![State::new()], attributes: vec![first], partitions: 1 }
     }
 
-    /// A run of `length` random steps that has every kind of step in it.
+    /// A run of `length` random steps, with every kind of step.
     pub fn new(seed: u64, length: usize) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut plan = Self::empty();
@@ -183,16 +183,17 @@ impl Plan {
         let mut imported = KEY_IMPORTED_MIN;
         for place in 2..length {
             let key = rng.random_range(-KEYS / 2..KEYS / 2);
-            // A column goes before the next one comes, which gets the name that it went by.
+            // A column is dropped before the next one is added under its former name.
             let (added, renamed) = if place / 40 % 2 == 1 { ("one", "other") } else { ("other", "one") };
             let step = match place % 40 {
                 17 => Step::Flush,
                 22 if place > 40 => Step::AddColumn(added.into()),
                 24 if place > 40 => Step::RenameColumn(added.into(), renamed.into()),
-                // Renamed in the round before.
+                // It was renamed in the round before.
                 2 if place > 80 => Step::DropColumn(added.into()),
-                // Four live with the two that are always there: on attributes, from the second round on one goes and
-                // one comes; on words, gone in every second round; on places, each kind in turn.
+                // Beside the two built-in indexes there are up to four. From the second round on,
+                // one attribute index is dropped and one created per round. The word index is
+                // dropped in every second round. The spatial index is of each kind in turn.
                 10 if place / 40 % 2 == 0 => Step::CreateIndex(WORDS.into(), IndexKind::Inverted, vec!["name"]),
                 10 => Step::DropIndex(WORDS.into()),
                 8 if place < 40 => Step::CreateIndex("by-size".into(), IndexKind::BTree, vec!["size"]),
@@ -207,7 +208,7 @@ impl Plan {
                 33 if place > 80 => Step::Compact,
                 36 => Step::Import(format!("{LOADED}{place}"), imports(&mut rng, &mut imported, 0..12, false)),
                 38 => Step::Reopen,
-                // What was written to it stands in the log.
+                // Its entries remain in the log.
                 39 if place % 80 == 39 => Step::Drop(SIDE.into()),
                 0 if place % 80 == 40 => Step::Import(SIDE.into(), Vec::new()),
                 39 => Step::ImportReplace(SIDE.into(), imports(&mut rng, &mut imported, 1..4, false)),
@@ -235,8 +236,8 @@ impl Plan {
         plan
     }
 
-    /// A short run that has every kind of step in it but reopening, and records large enough for
-    /// segments of the log to be used again.
+    /// A short run with every kind of step except reopening. Its records are large enough for log
+    /// segments to be reused.
     pub fn dense(seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut plan = Self::of([Step::Import(SIDE.into(), Vec::new())]);
@@ -247,7 +248,7 @@ impl Plan {
                 record.values[0] = Value::Utf8("n".repeat(2500));
                 plan.push(if key == 1 { Step::Feed(record) } else { Step::Upsert(record) });
             }
-            // No step flushes the side dataset, so from here on it keeps the log.
+            // No step flushes the side dataset, so from here on it retains the log.
             if round > 2 {
                 plan.push(Step::Side(record(&mut rng, Key::Int(round), false)));
             }
@@ -299,8 +300,8 @@ impl Plan {
         &self.states[self.states.len() - 1]
     }
 
-    /// The records of a dataset and the position of its feed after so many steps, as they are under the columns that it
-    /// has after another number of steps.
+    /// The records of a dataset and the position of its feed after `number` steps, under the
+    /// columns that it has after `columns` steps.
     pub fn held_under(&self, number: usize, columns: usize, dataset: &str) -> Option<(BTreeMap<i64, Record>, u64)> {
         let held = self.states[number].get(dataset)?;
         let mut records = held.records.clone();
@@ -403,26 +404,26 @@ fn remove(state: &mut State, key: &Key) {
     state.get_mut(MAIN).unwrap().records.remove(&number(key));
 }
 
-/// Some records with keys that no other has, not in their order.
+/// Some records with unique keys, out of order.
 fn imports(rng: &mut SmallRng, next: &mut i64, counts: Range<i64>, points: bool) -> Vec<Record> {
     let count = rng.random_range(counts);
     *next += count;
     (*next - count..*next).rev().map(|key| record(rng, Key::Int(key), points)).collect()
 }
 
-/// Records in no order, some with keys that others may have.
+/// Records out of order, some with keys that others may have.
 fn upserts(rng: &mut SmallRng, next: &mut i64) -> Vec<Record> {
     let mut records = imports(rng, next, 1..3, true);
     records.extend([7, 0, 1, -5].map(|key| record(rng, Key::Int(key), true)));
     records
 }
 
-/// A store that carries out steps.
+/// A store that executes steps.
 #[derive(Debug)]
 pub struct Runner {
     storage: Arc<dyn Storage>,
     options: Options,
-    /// Of the main dataset, when it is created.
+    /// Number of partitions of the main dataset, for its creation.
     partitions: usize,
     store: Option<Store>,
 }
@@ -434,7 +435,7 @@ impl Runner {
         Ok(Self { storage, options, partitions: 1, store })
     }
 
-    /// Has the main dataset created with so many partitions.
+    /// Creates the main dataset with this many partitions.
     pub fn with_partitions(self, partitions: usize) -> Self {
         Self { partitions, ..self }
     }
@@ -444,7 +445,7 @@ impl Runner {
         self.store.as_ref().expect("a step that failed to reopen is the last")
     }
 
-    /// Whether the store is open: it is not after a step that failed to reopen it.
+    /// Whether the store is open. It is closed after a step that failed to reopen it.
     pub fn is_open(&self) -> bool {
         self.store.is_some()
     }
@@ -454,7 +455,7 @@ impl Runner {
         self.store.map_or(Ok(()), Store::close)
     }
 
-    /// Carries out one step, durably as the mode says.
+    /// Executes one step, with the durability of the store's mode.
     pub fn apply(&mut self, step: &Step) -> Result<()> {
         if let Step::Reopen = step {
             let closed = self.store.take().map_or(Ok(()), Store::close);
@@ -497,7 +498,7 @@ impl Runner {
             Step::RenameColumn(from, to) => dataset.rename_column(from, to),
             Step::DropColumn(name) => dataset.drop_column(name),
             Step::CreateIndex(name, kind, columns) => {
-                // Some places lie beyond the domain.
+                // Some places lie outside the domain.
                 let grid = || IndexOptions::default().levels("h,l".parse().unwrap()).domain(-9.0, -9.0, 8.0, 8.0);
                 let has_grid = matches!(kind, IndexKind::Shb | IndexKind::Sif);
                 let options = if has_grid { grid() } else { IndexOptions::default() };
@@ -524,7 +525,7 @@ impl Runner {
     }
 }
 
-/// Everything that a store holds, by scans and look-ups.
+/// The whole contents of a store, by scans and look-ups.
 pub fn state_of(store: &Store) -> State {
     let mut state = State::new();
     for name in store.dataset_names() {

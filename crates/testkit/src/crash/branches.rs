@@ -69,7 +69,10 @@ impl Branches {
     }
 
     /// The next image, if there is one.
-    #[expect(clippy::should_implement_trait, reason = "no loop can be over it: it has to be told in between")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it cannot be iterated: the caller has to note the reads in between"
+    )]
     pub fn next(&mut self) -> Option<Image> {
         let branch = self.open.pop()?;
         let mut choice = Choice::nothing(self.cut.bits);

@@ -14,7 +14,7 @@ pub struct Choice {
 
 /// A text that is not a [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a choice: it takes a decimal count, a colon, and as many bits in hexadecimal")]
+#[error("{text:?} is not a choice: expected a decimal count, a colon, and that many bits in hexadecimal")]
 pub struct ParseChoiceError {
     text: String,
 }

@@ -43,7 +43,7 @@ use state::State;
 /// A choice of another history: the run that printed it had other events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the choice has {found} bits, but {expected} can be kept or lost after {cut} events: the run is not the one it was made for"
+    "the choice has {found} bits, but {expected} can be kept or lost after {cut} events: it belongs to another run"
 )]
 pub struct ForeignChoice {
     /// Number of events before the crash.

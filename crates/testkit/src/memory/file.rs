@@ -1,6 +1,6 @@
 //! Files in memory and the handles to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,10 +16,7 @@ use super::mapped::MappedFile;
 use super::reads::Watch;
 use super::{Node, Shared};
 
-/// Unit in which space inside a file is released.
-const BLOCK_LENGTH: u64 = 4096;
-
-/// The limit of space for all files together: their lengths without released blocks.
+/// The limit of space for the lengths of all files together.
 #[derive(Debug)]
 pub(super) struct Space {
     capacity: AtomicU64,
@@ -73,33 +70,19 @@ pub(super) struct Inode {
     pub(super) watch: Option<Arc<Watch>>,
     locks: Mutex<BTreeMap<u64, LockKind>>,
     space: Arc<Space>,
-    /// Numbers of the blocks inside the file whose space was released. Changed only while the
-    /// content is locked.
-    holes: Mutex<BTreeSet<u64>>,
 }
 
 impl Inode {
     /// A file with these contents, which count as used whatever the capacity.
     pub(super) fn new(id: FileId, content: Content, space: &Arc<Space>, watch: Option<Arc<Watch>>) -> Arc<Self> {
         space.used.fetch_add(content.length(), Ordering::Relaxed);
-        let (content, space) = (RwLock::new(content), space.clone());
-        Arc::new(Self { id, content, watch, locks: Mutex::default(), space, holes: Mutex::default() })
-    }
-
-    /// Takes the space of the holes in a range of bytes, and `more` bytes.
-    fn fill(&self, range: Range<u64>, more: u64) -> std::result::Result<(), Errno> {
-        let mut holes = self.holes.lock();
-        let filled: Vec<u64> =
-            holes.range(range.start / BLOCK_LENGTH..range.end.div_ceil(BLOCK_LENGTH)).copied().collect();
-        self.space.take(more + filled.len() as u64 * BLOCK_LENGTH)?;
-        filled.iter().for_each(|hole| _ = holes.remove(hole));
-        Ok(())
+        Arc::new(Self { id, content: RwLock::new(content), watch, locks: Mutex::default(), space: space.clone() })
     }
 }
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        self.space.give_back(self.content.get_mut().length() - self.holes.get_mut().len() as u64 * BLOCK_LENGTH);
+        self.space.give_back(self.content.get_mut().length());
     }
 }
 
@@ -124,13 +107,8 @@ impl MemoryFile {
     /// gets a file's changes in the order in which they took effect.
     fn change_length(&self, content: &mut Content, length: u64, event: DiskEvent) -> std::result::Result<(), Errno> {
         let before = content.length();
-        // A truncation also removes the holes behind it. The block that it splits has its space
-        // again.
-        let mut holes = self.inode.holes.lock();
-        let cut = holes.split_off(&(length / BLOCK_LENGTH)).len() as u64 * BLOCK_LENGTH;
         self.inode.space.take(length.saturating_sub(before))?;
         content.set_length(length);
-        self.inode.space.used.fetch_add(cut, Ordering::Relaxed);
         self.inode.space.give_back(before.saturating_sub(length));
         self.shared.record(|| event);
         Ok(())
@@ -149,7 +127,7 @@ impl MemoryFile {
         let end =
             offset.checked_add(bytes.len() as u64).filter(|&end| i64::try_from(end).is_ok()).ok_or(Errno::FBIG)?;
         let mut content = self.inode.content.write();
-        self.inode.fill(offset..end, end.saturating_sub(content.length()))?;
+        self.inode.space.take(end.saturating_sub(content.length()))?;
         content.write(bytes, offset);
         if let Some(watch) = &self.inode.watch {
             watch.note_stored(offset, bytes.len() as u64);
@@ -170,40 +148,11 @@ impl MemoryFile {
             return Err(Errno::BADF);
         }
         let mut content = self.inode.content.write();
-        self.inode.fill(range, 0)?;
+        // There are no holes here: what is in the file has its space.
         if length <= content.length() {
             return Ok(());
         }
         self.change_length(&mut content, length, DiskEvent::Allocate { file: self.inode.id, length })
-    }
-
-    fn give_up(&self, range: Range<u64>) -> std::result::Result<(), Errno> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        if i64::try_from(range.end).is_err() {
-            return Err(if i64::try_from(range.start).is_err() { Errno::INVAL } else { Errno::FBIG });
-        }
-        if !self.writable {
-            return Err(Errno::BADF);
-        }
-        let mut content = self.inode.content.write();
-        let range = range.start..range.end.min(content.length());
-        if range.is_empty() {
-            return Ok(());
-        }
-        content.clear(range.start, (range.end - range.start) as usize);
-        let mut holes = self.inode.holes.lock();
-        let before = holes.len();
-        holes.extend(range.start.div_ceil(BLOCK_LENGTH)..range.end / BLOCK_LENGTH);
-        self.inode.space.give_back((holes.len() - before) as u64 * BLOCK_LENGTH);
-        let bytes: Arc<[u8]> = vec![0; (range.end - range.start) as usize].into();
-        if let Some(watch) = &self.inode.watch {
-            watch.note_stored(range.start, bytes.len() as u64);
-        }
-        // For a disk it is an ordinary write of zeros.
-        self.shared.record(|| DiskEvent::Write { file: self.inode.id, offset: range.start, bytes });
-        Ok(())
     }
 }
 
@@ -247,10 +196,6 @@ impl File for MemoryFile {
 
     fn allocate(&self, range: Range<u64>) -> Result<()> {
         self.allocate_space(range).context(Operation::Allocate, &self.name, None)
-    }
-
-    fn punch(&self, range: Range<u64>) -> Result<()> {
-        self.give_up(range.clone()).context(Operation::Punch, &self.name, Some(range.start))
     }
 
     fn sync_data(&self) -> Result<()> {

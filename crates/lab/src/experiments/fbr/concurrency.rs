@@ -1,7 +1,8 @@
-//! Many threads on one tree (section 5.2, Figures 10 and 12(b)): throughput, and how long queries take while others write.
+//! Many threads on one tree (section 5.2, Figures 10 and 12(b)): throughput, and the time of
+//! queries while others write.
 //!
-//! Two ways of searching are compared: without locks and validated, and with shared locks from the root down
-//! (crabbing). Writers are the same in both: they lock nodes exclusively.
+//! Two search modes are compared: without locks and validated, and with shared locks from the root
+//! down (crabbing). Writers are the same in both: they lock nodes exclusively.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -26,18 +27,19 @@ use crate::report::{Bound, Emit, Table};
 
 const MODES: [(&str, SearchMode); 2] = [("lock-free", SearchMode::Validated), ("shared-lock", SearchMode::SharedLock)];
 
-/// What the throughput of the mix is at the most, divided by that of shared locks: 80 threads on 40 cores.
+/// The highest throughput of the mix, divided by that of shared locks: 80 threads on 40 cores.
 const PAPER_GAIN: f64 = 9.4;
-/// Queries as large as the thesis has them elsewhere (it says nothing of these), and ones of a few hits.
+/// Queries of the size that the thesis has elsewhere (it says nothing of these), and ones of a few
+/// hits.
 const SELECTIVITIES: [f64; 2] = [SELECTIVITY, 5e-5];
-/// Threads of the figures to reach.
+/// Number of threads for the targets.
 const TARGET_THREADS: usize = 8;
 /// Threads that answer queries which arrive by themselves.
 const READERS: usize = 7;
-/// Insertions for each query of them: 2 of 98.
+/// Insertions for each query: 2 of 98.
 const WRITES_PER_QUERY: f64 = 2.0 / 98.0;
 
-/// What each thread does, over and over.
+/// The repeated work of each thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Workload {
     Insert,
@@ -64,7 +66,7 @@ impl Workload {
     }
 }
 
-/// What threads did together.
+/// The combined work of all threads.
 #[derive(Debug, Default)]
 struct Outcome {
     insertions: u64,
@@ -79,12 +81,12 @@ impl Outcome {
     }
 }
 
-/// What a way of searching has reached in all runs.
+/// The results of a search mode in all runs.
 struct Reached {
     name: &'static str,
     /// Median operations a second.
     rate: f64,
-    /// Of the queries of all runs.
+    /// Latencies of the queries of all runs.
     latencies: Latencies,
 }
 
@@ -97,7 +99,7 @@ struct Laboratory<'s> {
     selectivity: f64,
 }
 
-/// A tree with its pool's folder, and how many entries were drawn for it.
+/// A tree with its pool's folder, and the number of entries drawn for it.
 struct Filled {
     tree: FbrTree<3, Native>,
     next: AtomicU64,
@@ -169,7 +171,7 @@ impl Laboratory<'_> {
             self.setup.rounds
         ));
         table.note("paper: 80 M polylines on Optane, 40 cores; its greatest gain in the mix is at 80 threads");
-        // Whoever changes the tree gets one of its own.
+        // Each run that changes the tree gets its own.
         let read_only = if workload == Workload::Query { Some(self.fill()?) } else { None };
         for &count in threads {
             progress(&format!("{} by {count} thread(s)", workload.name()));
@@ -200,7 +202,7 @@ impl Laboratory<'_> {
         Ok(table)
     }
 
-    /// Lets threads work side by side for the time of a run.
+    /// Runs threads side by side for the time of a run.
     fn drive(&self, filled: &Filled, workload: Workload, mode: SearchMode, threads: usize) -> Result<Outcome> {
         let barrier = Barrier::new(threads + 1);
         let is_over = AtomicBool::new(false);
@@ -214,7 +216,7 @@ impl Laboratory<'_> {
                     })
                 })
                 .collect();
-            // No thread works before that, whichever of them is woken first.
+            // No thread works before that, whichever is woken first.
             let start = Instant::now();
             barrier.wait();
             thread::sleep(self.seconds);
@@ -251,7 +253,8 @@ impl Laboratory<'_> {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                // No call of the system: the scheduler would end a slice there in place of inside of a query.
+                // No call of the system: the scheduler would end a slice there instead of inside of
+                // a query.
                 let start = Instant::now();
                 filled.ask(&query, mode)?;
                 outcome.queries.record(start.elapsed());
@@ -267,7 +270,7 @@ impl Laboratory<'_> {
             self.of_queries(Workload::Query)
         ));
         progress("latency of queries that arrive by themselves");
-        // As the thesis has it: the rate is what queries one after the other reach, without locks.
+        // As in the thesis: the rate is that of consecutive queries without locks.
         let alone = self.drive(&self.fill()?, Workload::Query, SearchMode::Validated, 1)?.throughput();
         table.note(format!(
             "arrivals at the rate of one thread's queries, {alone:.0} a second; 2 insertions for 98 queries by one writer"
@@ -281,7 +284,8 @@ impl Laboratory<'_> {
         Ok(table)
     }
 
-    /// Readers take queries in the order of their arrival; one writer inserts as a Poisson process too.
+    /// Readers take queries in the order of their arrival. One writer inserts, as a Poisson process
+    /// too.
     fn arrive(&self, filled: &Filled, mode: SearchMode, rate: f64) -> Result<Outcome> {
         let seed = self.setup.options.seed;
         let arrivals = poisson(seed, rate, self.seconds);
@@ -327,7 +331,7 @@ impl Laboratory<'_> {
     }
 }
 
-/// Lets the ways of searching run in turn, each with so many runs.
+/// Alternates runs of the search modes. Each has `rounds` runs.
 fn of_each_mode(rounds: usize, mut run: impl FnMut(SearchMode) -> Result<Outcome>) -> Result<Vec<Reached>> {
     let mut subjects = MODES.map(|(_, mode)| (mode, Latencies::default()));
     let rates = measure::alternate(rounds, &mut subjects, |(mode, latencies)| {
@@ -372,7 +376,7 @@ fn wait_until(start: Instant, at: Duration) {
     }
 }
 
-/// Instants of a Poisson process of so many a second.
+/// Instants of a Poisson process with `rate` events a second.
 fn poisson(seed: u64, rate: f64, length: Duration) -> Vec<Duration> {
     let mut random = StdRng::seed_from_u64(seed ^ 0xa771_7a15);
     let mut at = 0.0;

@@ -1,5 +1,5 @@
-//! Range queries over an HDF5 or HDF-EOS file (section 5.4, Figure 12(a)): by an index of its coordinates, and by reading the
-//! file, as the functions for that do which come with the format.
+//! Range queries over an HDF5 or HDF-EOS file (section 5.4, Figure 12(a)): by an index of its
+//! coordinates, and by reading the file, like the functions of the format.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::experiments::{Setup, Unavailable};
 use crate::report::Emit;
 
-/// The folder of sample data, and the file of it that is large enough.
+/// The folder of sample data, and its file that is large enough.
 const DATA: &str = "TERRANE_DATA";
 const SAMPLE: &str = "hdf/SYNTHETIC_sage_like_1500_events.he5";
 
@@ -59,7 +59,7 @@ mod with_library {
     /// Paper: 1.3 to 12.2 s by the format's functions, 4.9 to 48.7 ms by the index.
     const PAPER_GAIN: f64 = 250.0;
 
-    /// Where the points of a file are: one of each place and altitude, or of each place alone.
+    /// The points of a file: one for each place and altitude, or for each place alone.
     struct Points {
         longitude: Dataset,
         latitude: Dataset,
@@ -132,7 +132,7 @@ mod with_library {
             progress("indexing the file's coordinates");
             let (mut places, mut outcome) = (Vec::new(), Ok(()));
             let count = points.scan(|at, payload| {
-                // A point that is missing has a coordinate that is none.
+                // A missing point has an invalid coordinate.
                 if let (Ok(rect), Ok(())) = (Rect::point(at), &outcome) {
                     outcome = tree.insert(&rect, payload);
                     places.push(at);

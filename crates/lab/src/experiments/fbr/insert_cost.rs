@@ -1,4 +1,4 @@
-//! What an insertion costs, against the size of nodes (section 5.1, Figure 9).
+//! Costs of an insertion, against the size of nodes (section 5.1, Figure 9).
 
 use anyhow::Result;
 use serde_json::json;
@@ -13,13 +13,14 @@ use crate::measure::{self, Pin};
 use crate::progress::progress;
 use crate::report::{Bound, Emit, Table};
 
-/// The node size of the paper's numbers: PM-RTREE, section 2.2, on its *Random* boxes.
+/// The node size of the paper's figures: PM-RTREE, section 2.2, on its *Random* boxes.
 const SINGLE_WORD: usize = 55;
 /// Insertions after which the paper gives them.
 const PAPER_COUNT: u64 = 1_000_000;
 const PAPER_LINES: f64 = 5.07;
 
-/// What the thesis says of the trees, divided by in-place: lines flushed, and bytes written, which it calls bit flips.
+/// Ratios of the trees in the thesis to in-place: lines flushed, and bytes written, which it calls
+/// bit flips.
 fn paper_ratios(kind: Kind) -> Option<(f64, f64)> {
     match kind {
         Kind::InPlace | Kind::SelfValidating => None,
@@ -99,7 +100,8 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
     Ok(table)
 }
 
-/// What a tree's insertions did together; lines that are flushed twice by one of them are counted twice.
+/// The counters of a tree's insertions together. A line that one insertion flushes twice counts
+/// twice.
 pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
     let tree: Tree<Counting> = create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
     tree.pool().backend().reset(CPU_CACHE_LENGTH);

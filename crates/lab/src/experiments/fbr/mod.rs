@@ -19,7 +19,7 @@ use terrane_storage::Storage;
 
 use super::{Experiment, Setup};
 
-/// What can be run.
+/// The experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "fbr/insert-cost",
@@ -59,19 +59,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// Sizes of bitmaps that the thesis measures, as numbers of entries: 7, 15, … 63 bytes, with one byte for the flags.
+/// Sizes of bitmaps that the thesis measures, as numbers of entries: 7, 15, … 63 bytes, with one
+/// byte for the flags.
 const FAN_OUTS: [usize; 8] = [55, 119, 183, 247, 311, 375, 439, 503];
 
-/// The size that the thesis measures the rest with.
+/// The size that the thesis uses for the other measurements.
 const FASTEST_FAN_OUT: usize = 183;
 
-/// How full nodes can be divided: what it is called, and what it is.
+/// The rules for dividing full nodes: name and description.
 const SPLITS: [(&str, &str, Split); 2] = [
     ("quadratic", "Guttman's quadratic split, as in the thesis", Split::Quadratic),
     ("r-star", "As in the R*-tree, the default of the library", Split::RStar),
 ];
 
-/// Reads how full nodes are divided.
+/// Parses the rule for dividing full nodes.
 pub fn split_parser() -> impl TypedValueParser<Value = Split> {
     let names = SPLITS.map(|(name, help, _)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(names).map(|given| {
@@ -103,7 +104,7 @@ impl Kind {
     }
 }
 
-/// What tells trees of one experiment apart.
+/// The properties that distinguish trees of one experiment.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     kind: Kind,
@@ -237,9 +238,9 @@ struct Queries {
 }
 
 impl Queries {
-    /// Other numbers than those of the boxes of this seed.
+    /// A seed that differs from that of the boxes.
     fn new(seed: u64, selectivity: f64) -> Self {
-        // A box is met if its lower corner lies in the cube, or before it by less than its edge.
+        // A box is hit if its lower corner lies in the cube, or before it by less than its edge.
         let edge = (selectivity.cbrt() - EDGE_MAX / 2.0).max(0.0);
         Self { random: StdRng::seed_from_u64(seed ^ 0x5ea_2c4), edge }
     }

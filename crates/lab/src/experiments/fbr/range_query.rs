@@ -15,10 +15,10 @@ use crate::measure::{self, Pin};
 use crate::progress::progress;
 use crate::report::{Emit, Table};
 
-/// Queries whose lines are counted, which takes longer than to time them.
+/// The most queries whose lines are counted, which takes longer than timing them.
 const COUNTED_MAX: usize = 50;
 
-/// Asks trees of every kind and size the same queries.
+/// Runs the same queries on trees of every kind and size.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(100_000, 1_000_000);
     let queries: Vec<Rect<3>> =
@@ -50,7 +50,8 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
             trees.push((shape, tree));
         }
         let cpu = cpu_of_a_query(setup, &mut trees, &queries)?;
-        // Leaves whose entries validate themselves are read by their tags now, as long as nothing writes to them.
+        // Leaves with self-validating entries are now read by their tags, as long as nothing writes
+        // to them.
         let mut reopened = Vec::new();
         for (shape, tree) in trees {
             tree.close()?;
@@ -99,7 +100,7 @@ fn ask(tree: &Tree<Native>, queries: &[Rect<3>]) -> Result<(u64, u64)> {
     })
 }
 
-/// Different lines that a query reads on average, of a copy in memory that counts them.
+/// Number of distinct lines that a query reads on average, on a copy in memory that counts them.
 fn lines_read(storage: &RealStorage, shape: &Shape, queries: &[Rect<3>]) -> Result<f64> {
     let file = storage.open(NAME, OpenMode::Read)?;
     let mut bytes = vec![0; usize::try_from(file.len()?)?];

@@ -1,5 +1,5 @@
-//! Lines that are flushed again at once, against the number of insertions: what a write-back that invalidates the line
-//! makes dear.
+//! Lines that are flushed again at once, against the number of insertions. A write-back that
+//! invalidates the line makes these expensive.
 
 use anyhow::Result;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::report::{Emit, Table};
 const CHECKPOINTS: [u64; 9] = [5_000, 10_000, 20_000, 50_000, 100_000, 500_000, 1_000_000, 10_000_000, 100_000_000];
 const SINGLE_WORD: [usize; 1] = [55];
 
-/// What PM-RTREE reports of the FBR-tree with in-place changes (section 2.2, *Random* boxes).
+/// The figures of PM-RTREE for the FBR-tree with in-place changes (section 2.2, *Random* boxes).
 fn paper_share(insertions: u64) -> Option<f64> {
     match insertions {
         5_000 => Some(0.536),

@@ -1,4 +1,5 @@
-//! Opening after SIGKILL: a process fills a tree and is killed; another one opens it, and rebuilds nothing.
+//! Opening after SIGKILL: a process fills a tree and is killed. Another one opens it, and rebuilds
+//! nothing.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,20 +20,20 @@ use crate::running::Running;
 
 /// Insertions that the process acknowledges one by one before it is killed.
 const ACKNOWLEDGED: u64 = 500;
-/// What it prints before that.
+/// Printed before that.
 const FILLED: &str = "filled";
 /// Share of the entries that a first query finds.
 const SMALL: f64 = 1e-5;
-/// The size for which there is a figure to reach.
+/// The size of the target.
 const TARGET_COUNT: u64 = 10_000_000;
 
-/// What the process that is killed does.
+/// The work of the process that is killed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Growth {
     /// Folder of the pool.
     #[arg(long)]
     dir: PathBuf,
-    /// Entries before those that are acknowledged.
+    /// Entries before the acknowledged ones.
     #[arg(long)]
     count: u64,
     /// Entries of a node.
@@ -46,7 +47,7 @@ pub struct Growth {
     seed: u64,
 }
 
-/// Fills a tree, then inserts until killed, and prints the payload of each entry once it is there.
+/// Fills a tree, then inserts until killed, and prints the payload of each inserted entry.
 pub fn grow(growth: &Growth, out: &mut dyn Write) -> Result<()> {
     let shape = super::Shape { kind: Kind::InPlace, fan_out: growth.fan_out, split: growth.split };
     let tree: Tree<Native> = create(&RealStorage::new(&growth.dir), &shape, PersistenceDomain::PageCache)?;
@@ -63,7 +64,7 @@ pub fn grow(growth: &Growth, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Kills a process that grows a tree, opens the tree and checks what it holds.
+/// Kills a process that grows a tree, opens the tree and checks its entries.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(1_000_000, TARGET_COUNT);
     for &fan_out in setup.fan_outs(&[55]) {
@@ -97,7 +98,7 @@ fn kill_and_reopen(setup: &Setup, count: u64, fan_out: usize) -> Result<Table> {
         next = acknowledged(&line, next)?;
     }
     running.kill()?;
-    // What it printed before it died was acknowledged too.
+    // Payloads printed before its death were acknowledged too.
     while let Some(line) = running.line()? {
         next = acknowledged(&line, next)?;
     }
@@ -115,7 +116,7 @@ fn kill_and_reopen(setup: &Setup, count: u64, fan_out: usize) -> Result<Table> {
     }
     let tree: Tree<Native> = open(&storage, &shape, PersistenceDomain::PageCache)?;
     let (found, sum) = count_in_window(&tree, &Rect::new([-1.0; 3], [3.0; 3])?)?;
-    // The insertion that was under way may be there, or not.
+    // The insertion in progress may be there, or not.
     let is_expected = |entries: u64| (found, sum) == (entries, entries * (entries - 1) / 2);
     ensure!(is_expected(next) || is_expected(next + 1), "{found} entries are there of {next} that were acknowledged");
 

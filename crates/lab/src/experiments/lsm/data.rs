@@ -1,4 +1,5 @@
-//! The objects of the experiments: points, and rectangles around them of the sizes of houses and lakes.
+//! The objects of the experiments: points, and rectangles around them of the sizes of houses and
+//! lakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,14 +26,16 @@ const BATCH_ROWS: usize = 8192;
 /// A degree of latitude in metres, about.
 const DEGREE_M: f64 = 111_195.0;
 
-/// What the objects are.
+/// The kind of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Points.
     Points,
-    /// Squares whose areas are those of American houses: Gaussian, 2000 square feet with a deviation of 1000.
+    /// Squares whose areas are those of American houses: Gaussian, 2000 square feet with a
+    /// deviation of 1000.
     Houses,
-    /// Squares whose areas are those of the world's lakes: Zipf with exponent 4, from 0.001 to 80000 square kilometres.
+    /// Squares whose areas are those of the world's lakes: Zipf with exponent 4, from 0.001 to
+    /// 80000 square kilometres.
     Lakes,
 }
 
@@ -56,7 +59,8 @@ impl Source {
                 area.sqrt() / 2.0
             }
             Self::Lakes => {
-                // Of a density that falls with the fourth power, the share of what is larger falls with the third.
+                // If a density falls with the fourth power, the share above a value falls with the
+                // third.
                 let share: f64 = random.random_range(1e-24..1.0);
                 let area_km2 = (0.001 * share.powf(-1.0 / 3.0)).min(80_000.0);
                 (area_km2 * 1e6).sqrt() / 2.0
@@ -68,7 +72,7 @@ impl Source {
 /// Objects by number.
 pub struct Objects {
     source: Source,
-    /// Where the centres come from.
+    /// Origin of the centres.
     pub origin: String,
     x: Vec<f64>,
     y: Vec<f64>,
@@ -76,7 +80,8 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// So many objects around positions from the folder of sample data, or drawn ones where there is none.
+    /// Loads `count` objects around positions from the folder of sample data, or around random ones
+    /// if there is none.
     pub fn load(source: Source, count: u64, seed: u64) -> Result<Self> {
         let count = usize::try_from(count)?;
         let (x, y, origin) = match sample_file(FILE) {
@@ -128,7 +133,7 @@ impl Objects {
         Ok(Schema::new(key, geometry, CoordinateSystem::Planar, columns)?)
     }
 
-    /// Rows of some of them, numbered as they are.
+    /// Rows of some of them, with their numbers.
     pub fn batch(&self, rows: std::ops::Range<usize>) -> Result<RecordBatch> {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(|row| row as i64)));
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.clone().map(value)));
@@ -186,7 +191,8 @@ pub fn sample_file(name: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// So many positions, taken from the file at equal steps, in an order that is no order of places.
+/// Reads `count` positions from the file, at equal steps, in an order that is independent of their
+/// places.
 fn read(path: &Path, count: usize) -> Result<(Vec<f64>, Vec<f64>)> {
     let columns = ReadOptions {
         x: Some("lon".into()),

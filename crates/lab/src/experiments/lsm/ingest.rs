@@ -39,14 +39,14 @@ impl Memory {
         Self { limit, components: None }
     }
 
-    /// So many bytes for memory components, and about so many for the page cache.
+    /// `components` bytes for memory components, and about `cache` bytes for the page cache.
     pub const fn divided(components: usize, cache: usize) -> Self {
         // They have three quarters of a limit together, in eighths.
         Self { limit: (components + cache).div_ceil(6) * 8, components: Some(components) }
     }
 }
 
-/// A store with an empty dataset of the objects and, beside what every dataset has, an index of the kind.
+/// A store with an empty dataset of the objects. Beside the usual indexes, it has one of the kind.
 pub fn empty_store(
     folder: &std::path::Path,
     objects: &Objects,
@@ -65,16 +65,16 @@ pub fn empty_store(
     Ok((store, dataset))
 }
 
-/// What an ingestion took and caused.
+/// Costs and effects of an ingestion.
 pub struct Ingestion {
-    /// CPU of all threads in nanoseconds, flushes and merges included.
+    /// CPU of all threads in nanoseconds, including flushes and merges.
     pub cpu_ns: f64,
     /// Seconds until the last record was acknowledged.
     pub wall_s: f64,
     pub counters: MaintenanceCounters,
 }
 
-/// Inserts all objects into a new store, by as many clients as the dataset has partitions.
+/// Inserts all objects into a new store. The number of clients is that of the dataset's partitions.
 pub fn ingest(
     setup: &Setup,
     objects: &Objects,
@@ -107,7 +107,7 @@ pub fn ingest(
     Ok(Ingestion { cpu_ns: (measure::process_cpu() - cpu).as_nanos() as f64, wall_s, counters })
 }
 
-/// Bytes written for each that a flush wrote once.
+/// Bytes written for each byte that a flush wrote once.
 pub fn write_amplification(counters: &MaintenanceCounters) -> f64 {
     let flushed = counters.flushed_bytes as f64;
     (flushed + counters.merge_written_bytes as f64) / flushed.max(1.0)

@@ -47,7 +47,7 @@ fn the_static_workload_of_points_measures_every_kind_with_the_figures_of_the_the
     }
     assert!(value(&tables, "sif", "entries an object") > 1.0);
     assert_eq!(value(&tables, "rtree", "entries an object"), 1.0);
-    // What is found does not depend on the kind.
+    // The results do not depend on the kind.
     let hits = POINT_KINDS.map(|kind| value(&tables, &format!("{}, 0.1", kind.name()), "hits"));
     assert!(hits[0] > 0.0 && hits.iter().all(|found| *found == hits[0]), "{hits:?}");
 }
@@ -57,7 +57,8 @@ fn rectangles_are_squares_of_the_sizes_that_are_drawn() {
     let houses = Objects::load(Source::Houses, 2000, 1).unwrap();
     let lakes = Objects::load(Source::Lakes, 2000, 1).unwrap();
     let mean = |objects: &Objects| objects.areas_m2().iter().sum::<f64>() / objects.len() as f64;
-    // 2000 square feet; the mean of what falls with the fourth power is half above the least.
+    // 2000 square feet. For a density that falls with the fourth power, the mean is half above the
+    // least.
     assert!((170.0..205.0).contains(&mean(&houses)), "{}", mean(&houses));
     assert!((1400.0..1700.0).contains(&mean(&lakes)), "{}", mean(&lakes));
     for name in ["lsm/houses", "lsm/lakes"] {

@@ -1,13 +1,15 @@
-//! The evaluation of LSM spatial indexes (Kim 2016, chapters 4 and 5), on one store of this machine.
+//! The evaluation of LSM spatial indexes (Kim 2016, chapters 4 and 5), on one store of this
+//! machine.
 //!
-//! Datasets are planar with coordinates in degrees, as the thesis takes them. What is bound to memory is timed by the CPU
-//! time of a pinned thread with everything in the page cache, in alternating rounds of which the median counts.
+//! Datasets are planar with coordinates in degrees, as in the thesis. Work that is bound to memory
+//! is timed by the CPU time of a pinned thread, with everything in the page cache. The median of
+//! alternating rounds counts.
 
+mod concurrent;
 mod data;
 mod ingest;
 mod range_scan;
 mod statics;
-mod together;
 mod tuning;
 mod tweets;
 
@@ -19,7 +21,7 @@ use terrane::{Condition, Dataset, Durability, IndexKind, IndexOptions, Join, Joi
 use super::Experiment;
 use data::{Objects, Source};
 
-/// What can be run.
+/// The experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "lsm/points",
@@ -61,13 +63,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "lsm/mixed",
         description: "dynamic workload 2: inserts and circle selects at once, of points and rectangles, at four rates",
         takes: &["rounds", "dir", "full", "seconds", "seed"],
-        run: together::rates,
+        run: concurrent::rates,
     },
     Experiment {
         name: "lsm/memory",
         description: "dynamic workloads 1 and 2 under the memory budgets M1D1 to M2D3",
         takes: &["dir", "count", "full", "seconds", "seed"],
-        run: together::memory,
+        run: concurrent::memory,
     },
     Experiment {
         name: "lsm/grid",
@@ -91,7 +93,7 @@ const RECTANGLE_KINDS: [IndexKind; 2] = [IndexKind::RTree, IndexKind::Shb];
 /// Radii of selects and joins in degrees; joins leave out the last.
 const RADII: [f64; 5] = [0.00001, 0.0001, 0.001, 0.01, 0.1];
 
-/// By what the number of queries is divided at each radius, as larger ones find so many more.
+/// Divisors for the number of queries at each radius, since larger radii find many more objects.
 const FEWER: [usize; 5] = [1, 1, 2, 10, 50];
 
 /// Name of the dataset of objects.
@@ -101,7 +103,7 @@ const SEEDS: &str = "seeds";
 /// Seeds that a join has on its outer side.
 const JOIN_SEEDS: i64 = 100;
 
-/// Options under which everything stays in memory that was read once.
+/// Options that keep everything in memory that was read once.
 fn warm_options(count: u64) -> Options {
     let memory_limit = (256 << 20).max(usize::try_from(count).unwrap_or(usize::MAX / 2048) * 1024);
     Options { memory_limit, durability: Some(Durability::None), background: false, ..Options::default() }
@@ -129,7 +131,7 @@ fn size_of_index(store: &Store, name: &str) -> Result<(u64, u64)> {
     Ok((index.bytes, index.entries))
 }
 
-/// A condition that every object meets, which no spatial index knows.
+/// A condition that every object meets, and that no spatial index can decide.
 fn unknown_to_indexes() -> Condition {
     Condition::on("value").at_least(0)
 }
@@ -157,7 +159,7 @@ fn joins(seeds: i64, radius: f64, queries: usize, seed: u64, index_only: bool, k
     (0..queries).map(|_| join()).collect()
 }
 
-/// Hits of queries through an index; with a condition that only records can tell, or without.
+/// Hits of queries through an index, with or without a condition that only records decide.
 fn count_through(snapshot: &Snapshot, queries: &[Query], kind: IndexKind, index_only: bool) -> Result<u64> {
     let mut hits = 0;
     for query in queries {
@@ -167,7 +169,7 @@ fn count_through(snapshot: &Snapshot, queries: &[Query], kind: IndexKind, index_
     Ok(hits)
 }
 
-/// Demands that all kinds found the same.
+/// Returns an error unless all kinds found the same.
 fn check_same(hits: &[u64], what: &str) -> Result<()> {
     ensure!(hits.windows(2).all(|pair| pair[0] == pair[1]), "{what}: the kinds found {hits:?}");
     Ok(())

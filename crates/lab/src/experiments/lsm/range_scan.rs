@@ -46,7 +46,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let stage = explanation.stages.iter().find(|stage| stage.name == INDEX_SEARCH).context("no index was read")?;
         Ok(stage.time_ns as f64 / explanation.entries.max(1) as f64)
     })?;
-    // Stages are told in wall time: the least is the one that nothing else interrupted.
+    // Stages are reported in wall time. The least is the one that nothing else interrupted.
     let times = times.into_iter().map(|times| times.into_iter().fold(f64::INFINITY, f64::min));
     drop(pin);
     let params = json!({"count": count});

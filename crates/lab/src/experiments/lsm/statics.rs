@@ -29,7 +29,8 @@ pub fn lakes(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     run(setup, emit, Source::Lakes, "lsm/lakes", &RECTANGLE_KINDS)
 }
 
-/// What the thesis has for an index, as percentages of the R-tree: the summary of points (Figure 4.23).
+/// The figures of the thesis for an index, as percentages of the R-tree: the summary of points
+/// (Figure 4.23).
 struct Paper {
     kind: IndexKind,
     size: f64,
@@ -39,7 +40,7 @@ struct Paper {
     joins: [f64; 2],
     /// Bytes of a point entry, from the sizes of Table 4.3.
     entry_bytes: f64,
-    /// What an entry may take here.
+    /// The most bytes of an entry here.
     entry_bytes_max: f64,
 }
 
@@ -91,7 +92,8 @@ const PAPER: [Paper; 5] = [
     },
 ];
 
-/// The same of rectangles: bytes of an entry, size and creation as percentages of the R-tree's (Tables 5.1 and 5.3).
+/// The same for rectangles: bytes of an entry, size and creation as percentages of the R-tree's
+/// (Tables 5.1 and 5.3).
 const PAPER_RECTANGLES: [(Source, IndexKind, [f64; 3]); 4] = [
     (Source::Houses, IndexKind::RTree, [46.6, 100.0, 100.0]),
     (Source::Houses, IndexKind::Shb, [57.1, 122.6, 95.9]),
@@ -147,7 +149,7 @@ fn run(
 }
 
 impl Loaded {
-    /// The parameters of all figures, and more of some.
+    /// The common parameters of all figures, and additional ones.
     fn params_with(&self, more: Value) -> Value {
         let mut params = self.params.clone();
         for (name, value) in more.as_object().into_iter().flatten() {
@@ -160,7 +162,7 @@ impl Loaded {
         Table::new(self.experiment, title)
     }
 
-    /// Creates each index, one after the other, and tells of their sizes.
+    /// Creates each index, one after the other, and reports their sizes.
     fn create_indexes(&self, source: Source) -> Result<Table> {
         let count = self.objects.len() as f64;
         let mut table = self.table(format!("Indexes of {} {}", self.objects.len(), source.name()));
@@ -252,7 +254,7 @@ impl Loaded {
         Ok(table)
     }
 
-    /// Times of each kind for each set, whose answers have to be the same.
+    /// Times of each kind for each set. The answers must be the same.
     fn times<S>(
         &self,
         setup: &Setup,
@@ -335,7 +337,7 @@ impl Loaded {
     }
 }
 
-/// How many queries are asked of a radius.
+/// Number of queries for a radius.
 fn at_radius(queries: usize, number: usize) -> usize {
     (queries / FEWER[number]).max(1)
 }

@@ -1,4 +1,4 @@
-//! How many cells the levels of a grid have (section 5.3.2, Figures 5.2 and 5.3).
+//! The number of cells in the levels of a grid (section 5.3.2, Figures 5.2 and 5.3).
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::measure::{self, Pin};
 use crate::progress::progress;
 use crate::report::{Emit, Table};
 
-/// Levels, and the power of two that is the number of cells at the bottom.
+/// Levels, and the number of cells at the bottom as a power of two.
 const SETTINGS: [(&str, &str); 7] = [
     ("h,h,h,h,l,l", "2^40"),
     ("l,l,m,m,m,h", "2^34"),

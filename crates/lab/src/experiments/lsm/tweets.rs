@@ -1,5 +1,5 @@
-//! Ingestion of records like tweets, of a kilobyte, into a dataset of several partitions with three indexes, beside small
-//! queries.
+//! Ingestion of records like tweets, of a kilobyte, into a dataset of several partitions with three
+//! indexes, beside small queries.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,25 +28,25 @@ use crate::measure::{self, Latencies};
 use crate::progress::progress;
 use crate::report::{Bound, Emit, Table};
 
-/// File with texts that people wrote.
+/// File with texts by people.
 const TEXTS: &str = "geotagged_text.parquet";
 /// Words of a message.
 const WORDS: usize = 20;
-/// Bytes of a record, about: with what the message lacks as padding.
+/// About the bytes of a record. Padding fills up the message.
 const RECORD_BYTES: usize = 1024;
 /// Bytes of the key, the position, the time and the user.
 const FIXED_BYTES: usize = 40;
 
 const CLIENTS: usize = 4;
 const PARTITIONS: usize = 2;
-/// Records that a client hands over at once, and that are durable together.
+/// Records that a client submits at once, and that become durable together.
 const BATCH_ROWS: usize = 256;
 const MEMORY_LIMIT: usize = 256 << 20;
-/// For who writes much: each record is written anew seldom, and reads meet some components more.
+/// For write-heavy loads: each record is seldom rewritten, and reads meet some more components.
 const POLICY: MergePolicy = MergePolicy::SIZE_TIERED;
-/// The reader asks so often, so that it takes little from the writers.
+/// The reader's pause between queries, so that it takes little from the writers.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Metres around a place that a small query looks for.
+/// Radius of a small query in metres.
 const RADIUS_M: f64 = 200.0;
 
 /// Records by number.
@@ -83,7 +83,7 @@ impl Tweets {
         let mut random = StdRng::seed_from_u64(self.seed ^ rows.start as u64);
         let (mut messages, mut paddings) = (Vec::new(), Vec::new());
         for _ in rows.clone() {
-            // As often as people use them.
+            // With the frequency of people's use.
             let words: Vec<&str> =
                 (0..WORDS).map(|_| self.words[random.random_range(0..self.words.len())].as_str()).collect();
             let message = words.join(" ");
@@ -122,12 +122,14 @@ fn words_of(path: &Path) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// What an ingestion did.
+/// Costs of an ingestion.
 struct Ingestion {
     wall_s: f64,
-    /// Of all threads of this process, until all was flushed: clients, the reader, flushes and merges.
+    /// CPU of all threads of this process, until everything was flushed: clients, the reader,
+    /// flushes and merges.
     cpu_ns: f64,
-    /// Bytes that this process gave to the disk, the log's among them, until all was flushed and merged.
+    /// Bytes that this process wrote to the disk, including the log, until everything was flushed
+    /// and merged.
     written: u64,
     peak_bytes: u64,
     beside: Latencies,
@@ -185,7 +187,7 @@ fn ingest(folder: &Path, tweets: &Tweets, count: usize) -> Result<Ingestion> {
     Ok(Ingestion { wall_s, cpu_ns, written, peak_bytes, beside, idle, flushed_bytes, merged_bytes })
 }
 
-/// Takes the rows of small queries, one after the other with pauses, as long as wanted.
+/// Fetches the rows of small queries, one after the other with pauses, as long as wanted.
 fn ask(dataset: &Dataset, tweets: &Tweets, count: usize, mut is_wanted: impl FnMut() -> bool) -> Result<Latencies> {
     let mut random = StdRng::seed_from_u64(tweets.seed);
     let mut latencies = Latencies::with_capacity(1 << 16);
@@ -200,7 +202,7 @@ fn ask(dataset: &Dataset, tweets: &Tweets, count: usize, mut is_wanted: impl FnM
     Ok(latencies)
 }
 
-/// Bytes a second that the disk takes, one after the other, until they are durable.
+/// Sequential bytes a second that the disk makes durable.
 fn sequential_bandwidth(folder: &Path, bytes: usize) -> Result<f64> {
     let mut block = vec![0; 1 << 20];
     StdRng::seed_from_u64(1).fill_bytes(&mut block);

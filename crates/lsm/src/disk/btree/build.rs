@@ -1,11 +1,11 @@
 //! Bulk load: takes sorted entries and writes a finished component.
 
-use super::pages::{Entry, HAS_ANTIMATTER, HAS_SEQUENCES, Leaf};
+use super::pages::{HAS_ANTIMATTER, HAS_SEQUENCES};
 use super::{KIND, to_hex};
 use crate::disk::bloom;
 use crate::disk::component::{ComponentMeta, Statistics};
-use crate::disk::keys::{Key, KeysBuilder};
-use crate::disk::page::{Page, PageKind, PagePointer};
+use crate::disk::keys::KeysBuilder;
+use crate::disk::page::{PageKind, PagePointer};
 use crate::disk::writer::ComponentWriter;
 use crate::{Error, Result};
 
@@ -26,61 +26,6 @@ struct LeafBuilder {
     values: Vec<u8>,
     /// Hashes of its keys, if there are filters.
     hashes: Vec<u64>,
-}
-
-impl LeafBuilder {
-    fn push(&mut self, entry: &Entry<'_>) {
-        let index = self.keys.len();
-        if index == 0 {
-            self.first_key.clear();
-            self.first_key.extend_from_slice(&entry.key);
-        }
-        self.keys.push(&entry.key);
-        self.values.extend_from_slice(entry.value);
-        self.ends.push(self.values.len() as u32);
-        if index.is_multiple_of(64) {
-            self.antimatter.push(0);
-        }
-        if entry.antimatter {
-            self.antimatter[index / 64] |= 1 << (index % 64);
-            self.has_antimatter = true;
-        }
-        self.begins.extend(entry.begin);
-    }
-
-    /// Takes all entries as the payload of a page; returns it with their number and the page's
-    /// flags.
-    fn take(&mut self, payload: &mut Vec<u8>) -> (usize, u16) {
-        let count = self.keys.len();
-        let mut flags = 0;
-        payload.clear();
-        self.keys.take(count).append_to(payload);
-        payload.extend_from_slice(bytemuck::cast_slice(&self.ends));
-        payload.resize(payload.len().next_multiple_of(8), 0);
-        if self.has_antimatter {
-            flags |= HAS_ANTIMATTER;
-            payload.extend_from_slice(bytemuck::cast_slice(&self.antimatter));
-        }
-        if !self.begins.is_empty() {
-            flags |= HAS_SEQUENCES;
-            payload.extend_from_slice(bytemuck::cast_slice(&self.begins));
-        }
-        payload.extend_from_slice(&self.values);
-        self.ends.clear();
-        self.antimatter.clear();
-        self.has_antimatter = false;
-        self.begins.clear();
-        self.values.clear();
-        (count, flags)
-    }
-}
-
-/// A leaf without its first entries.
-pub(super) fn leaf_from(leaf: &Leaf<'_>, from: usize) -> Page {
-    let (mut builder, mut payload) = (LeafBuilder::default(), Vec::new());
-    (from..leaf.count).for_each(|index| builder.push(&leaf.get(index)));
-    let (count, flags) = builder.take(&mut payload);
-    Page::assemble(PageKind::BTreeLeaf, 0, flags, count, &payload)
 }
 
 #[derive(Debug, Default)]
@@ -152,31 +97,62 @@ impl BTreeBuilder {
         self.last.0.clear();
         self.last.0.extend_from_slice(key);
         self.last.1 = begin;
-        let begin = self.has_sequences.then_some(begin);
-        self.leaf.push(&Entry { key: Key::Bytes(key), antimatter, begin, value });
+        let leaf = &mut self.leaf;
+        let index = leaf.keys.len();
+        if index == 0 {
+            leaf.first_key.clear();
+            leaf.first_key.extend_from_slice(key);
+        }
+        leaf.keys.push(key);
+        leaf.values.extend_from_slice(value);
+        leaf.ends.push(leaf.values.len() as u32);
+        if index.is_multiple_of(64) {
+            leaf.antimatter.push(0);
+        }
         if antimatter {
+            leaf.antimatter[index / 64] |= 1 << (index % 64);
+            leaf.has_antimatter = true;
             self.statistics.antimatter += 1;
         } else {
             self.statistics.entries += 1;
         }
+        if self.has_sequences {
+            leaf.begins.push(begin);
+        }
         if self.has_filters {
-            self.leaf.hashes.push(bloom::hash(key));
+            leaf.hashes.push(bloom::hash(key));
         }
         Ok(())
     }
 
-    /// Bytes written to the file so far.
-    pub fn written(&self) -> u64 {
-        self.writer.len()
-    }
-
     fn finish_leaf(&mut self) -> Result<()> {
-        let (count, flags) = self.leaf.take(&mut self.payload);
+        let leaf = &mut self.leaf;
+        let count = leaf.keys.len();
         if count == 0 {
             return Ok(());
         }
-        let pointer = self.writer.page(PageKind::BTreeLeaf, 0, flags, count, &self.payload)?;
-        let first_key = std::mem::take(&mut self.leaf.first_key);
+        let mut flags = 0;
+        let payload = &mut self.payload;
+        payload.clear();
+        leaf.keys.take(count).append_to(payload);
+        payload.extend_from_slice(bytemuck::cast_slice(&leaf.ends));
+        payload.resize(payload.len().next_multiple_of(8), 0);
+        if leaf.has_antimatter {
+            flags |= HAS_ANTIMATTER;
+            payload.extend_from_slice(bytemuck::cast_slice(&leaf.antimatter));
+        }
+        if self.has_sequences {
+            flags |= HAS_SEQUENCES;
+            payload.extend_from_slice(bytemuck::cast_slice(&leaf.begins));
+        }
+        payload.extend_from_slice(&leaf.values);
+        let pointer = self.writer.page(PageKind::BTreeLeaf, 0, flags, count, payload)?;
+        let first_key = std::mem::take(&mut leaf.first_key);
+        leaf.ends.clear();
+        leaf.antimatter.clear();
+        leaf.has_antimatter = false;
+        leaf.begins.clear();
+        leaf.values.clear();
         self.add_child(0, &first_key, pointer)?;
         self.leaf.first_key = first_key;
         Ok(())
@@ -261,8 +237,6 @@ impl BTreeBuilder {
             statistics: self.statistics,
             key_range: self.first_key.map(|first| (to_hex(&first), to_hex(&self.last.0))),
             file_len: 0,
-            is_part: false,
-            gone: None,
         };
         self.writer.finish(meta)
     }

@@ -13,8 +13,6 @@ pub(super) struct Position {
     /// For each level from the root down: the children of the current page, and the next one.
     path: Vec<(Vec<PagePointer>, usize)>,
     leaf: Option<(Page, usize)>,
-    /// Location of the leaf.
-    pointer: PagePointer,
 }
 
 impl Position {
@@ -27,10 +25,6 @@ impl Position {
             let page = component.file().page_once(pointer, validate)?;
             if page.kind() == PageKind::BTreeInner {
                 let inner = component.inner(&page, pointer)?;
-                // Of what is gone.
-                if inner.children.is_empty() {
-                    return self.next_leaf(component);
-                }
                 let child = inner.child_of(key, component.file().meta().has_sequences);
                 pointer = inner.children[child];
                 self.path.push((inner.children.to_vec(), child + 1));
@@ -39,7 +33,7 @@ impl Position {
             let leaf = component.leaf(&page, pointer)?;
             let index = leaf.keys.lower_bound(leaf.count, key);
             if index < leaf.count {
-                (self.leaf, self.pointer) = (Some((page, index)), pointer);
+                self.leaf = Some((page, index));
                 return Ok(());
             }
             return self.next_leaf(component);
@@ -61,7 +55,7 @@ impl Position {
                 self.path.push((inner.children.to_vec(), 0));
             } else {
                 component.leaf(&page, pointer)?;
-                (self.leaf, self.pointer) = (Some((page, 0)), pointer);
+                self.leaf = Some((page, 0));
                 return Ok(());
             }
         }
@@ -85,11 +79,6 @@ impl Position {
         let Some((page, index)) = &mut self.leaf else { return Ok(()) };
         *index += count;
         if *index >= page.count() { self.next_leaf(component) } else { Ok(()) }
-    }
-
-    /// The leaf of the current entry, and its index there.
-    pub fn place(&self) -> Option<(PagePointer, usize)> {
-        self.leaf.as_ref().map(|(_, index)| (self.pointer, *index))
     }
 
     /// The page and the index of the current entry.
@@ -122,11 +111,6 @@ impl BTreeCursor {
     /// The entries from the current one to the end of the leaf.
     pub fn rest_of_leaf(&self) -> impl Iterator<Item = Entry<'_>> {
         self.position.rest_of_leaf()
-    }
-
-    /// The leaf of the current entry, and its index there.
-    pub fn place(&self) -> Option<(PagePointer, usize)> {
-        self.position.place()
     }
 
     /// Moves on by one entry.

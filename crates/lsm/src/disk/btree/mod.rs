@@ -54,19 +54,7 @@ impl BTreeComponent {
                 _ => return Err(Error::damaged(file.name(), 0, "the description's key range is not hexadecimal")),
             },
         };
-        let component = Self { file, key_range };
-        component.cut_first_leaf()?;
-        Ok(component)
-    }
-
-    /// Leaves out what is gone of the first leaf.
-    fn cut_first_leaf(&self) -> Result<()> {
-        let Some(gone) = self.file.meta().gone.filter(|gone| gone.in_leaf > 0) else { return Ok(()) };
-        let page = self.file.load(gone.leaf, pages::validate)?;
-        let leaf = self.leaf(&page, gone.leaf)?;
-        self.file.check_gone(&gone, leaf.count)?;
-        self.file.set_first_leaf(build::leaf_from(&leaf, gone.in_leaf as usize));
-        Ok(())
+        Ok(Self { file, key_range })
     }
 
     /// The underlying file.

@@ -50,9 +50,6 @@ impl BTreeComponent {
             match page.kind() {
                 PageKind::BTreeInner => {
                     let inner = self.inner(&page, pointer)?;
-                    if inner.children.is_empty() {
-                        return Ok(None);
-                    }
                     if inner.bloom.length > 0 && !self.may_contain(inner.bloom, hash)? {
                         return Ok(None);
                     }
@@ -79,12 +76,6 @@ impl BTreeComponent {
     /// The approximate share of the entries below a key, from 0 to 1. It is exact within a leaf,
     /// and assumes that all pages of a level have the same number of entries.
     pub fn part_below(&self, key: &[u8]) -> Result<f64> {
-        let gone = self.file().part_gone();
-        Ok(((self.part_of_all_below(key)? - gone) / (1.0 - gone)).max(0.0))
-    }
-
-    /// As [`Self::part_below`], with what is gone.
-    fn part_of_all_below(&self, key: &[u8]) -> Result<f64> {
         let Some(mut pointer) = self.file().meta().root else { return Ok(0.0) };
         let guard = ReadGuard::enter();
         let (mut below, mut width) = (0.0, 1.0);
@@ -92,10 +83,6 @@ impl BTreeComponent {
             let page = self.file().page(pointer, validate, &guard)?;
             if page.kind() == PageKind::BTreeInner {
                 let inner = self.inner(&page, pointer)?;
-                // Of what is gone.
-                if inner.children.is_empty() {
-                    return Ok(below);
-                }
                 let child = inner.child_of(key, self.file().meta().has_sequences);
                 width /= inner.children.len() as f64;
                 below += width * child as f64;

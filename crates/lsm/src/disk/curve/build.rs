@@ -90,11 +90,6 @@ impl CurveBuilder {
         Ok(())
     }
 
-    /// Bytes written to the file so far.
-    pub fn written(&self) -> u64 {
-        self.writer.len()
-    }
-
     /// Writes a leaf of the first `count` entries.
     fn write_leaf(&mut self, count: usize) -> Result<()> {
         let leaf = self.leaf.take(count, &mut self.payload);
@@ -173,8 +168,6 @@ impl CurveBuilder {
             statistics,
             key_range: None,
             file_len: 0,
-            is_part: false,
-            gone: None,
         };
         self.writer.finish(meta)
     }

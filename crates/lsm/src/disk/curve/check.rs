@@ -34,7 +34,7 @@ impl CurveComponent {
             self.walk(root, meta.height.saturating_sub(1), &mut walk)?;
         }
         let expected = ComponentCheck {
-            pages: self.file().pages_left(),
+            pages: meta.pages.into(),
             entries: meta.statistics.entries,
             antimatter: meta.statistics.antimatter,
         };
@@ -43,10 +43,10 @@ impl CurveComponent {
         if found != expected {
             return fail(format!("the description says {expected:?}, but the pages hold {found:?}"));
         }
-        if !self.file().are_bounds(&walk.bounds.unwrap_or(Rect::EMPTY)) {
+        if walk.bounds.unwrap_or(Rect::EMPTY) != meta.statistics.rect() {
             return fail("the description's bounds are not those of the entries".into());
         }
-        if walk.entries != walk.expected && !meta.is_part && meta.gone.is_none() {
+        if walk.entries != walk.expected {
             return fail("an object lacks entries under some of its positions".into());
         }
         Ok(found)
@@ -70,18 +70,12 @@ impl CurveComponent {
     }
 
     fn walk_inner(&self, pointer: PagePointer, inner: &Inner<'_>, level: u8, walk: &mut Walk) -> Result<(u64, u64)> {
-        // Of the first child that is left, the first positions may be gone.
-        let mut is_first = self.file().meta().gone.is_some() && walk.last.is_none();
         for (index, child) in inner.children.iter().enumerate() {
-            if self.file().is_gone(*child) {
-                continue;
-            }
             if child.offset >= pointer.offset {
                 return Err(self.file().damaged(pointer, "a child lies behind its parent"));
             }
             let below = self.walk(*child, level - 1, walk)?;
-            let (first, last) = (inner.firsts.integer(index), inner.lasts.integer(index));
-            if (below.0 != first && !std::mem::take(&mut is_first)) || below.1 != last {
+            if below != (inner.firsts.integer(index), inner.lasts.integer(index)) {
                 return Err(self.file().damaged(pointer, "a child's positions are not those that its parent names"));
             }
         }

@@ -26,10 +26,8 @@ pub use pages::Inner;
 pub use search::Filter;
 
 use super::component::ComponentFile;
-use super::keys::append_integers;
-use super::page::PageKind;
 use super::rtree::Leaf;
-use super::spatial::{TreeCursor, cut_first_leaf};
+use super::spatial::TreeCursor;
 use crate::curve::Curve;
 use crate::{Error, Result};
 
@@ -53,15 +51,7 @@ impl CurveComponent {
                 format!("it is a component of kind {} where {} was expected", file.meta().kind, curve.kind()),
             ));
         }
-        let component = Self { file, curve };
-        let stores_positions = component.curve.stores_positions();
-        cut_first_leaf(&component, PageKind::CurveLeaf, |leaf, from, payload| {
-            if stores_positions {
-                let positions: Vec<u64> = (from..leaf.count).map(|index| component.position_of(leaf, index)).collect();
-                append_integers(&positions, payload);
-            }
-        })?;
-        Ok(component)
+        Ok(Self { file, curve })
     }
 
     /// The underlying file.

@@ -51,11 +51,6 @@ impl RTreeBuilder {
         Ok(())
     }
 
-    /// Bytes written to the file so far.
-    pub fn written(&self) -> u64 {
-        self.writer.len()
-    }
-
     /// Writes a leaf of the first `count` entries.
     fn write_leaf(&mut self, count: usize) -> Result<()> {
         let leaf = self.leaf.take(count, &mut self.payload);
@@ -131,8 +126,6 @@ impl RTreeBuilder {
             statistics,
             key_range: None,
             file_len: 0,
-            is_part: false,
-            gone: None,
         };
         self.writer.finish(meta)
     }

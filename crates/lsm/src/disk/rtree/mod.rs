@@ -28,8 +28,6 @@ pub use tree::{Node, RTreeCursor};
 pub use super::spatial::WindowSearch;
 
 use super::component::ComponentFile;
-use super::page::PageKind;
-use super::spatial::cut_first_leaf;
 use crate::{Error, Result};
 
 /// The name of this kind in component descriptions.
@@ -51,9 +49,7 @@ impl RTreeComponent {
                 format!("it is a {} component where an {KIND} was expected", file.meta().kind),
             ));
         }
-        let component = Self { file };
-        cut_first_leaf(&component, PageKind::RTreeLeaf, |_, _, _| ())?;
-        Ok(component)
+        Ok(Self { file })
     }
 
     /// The underlying file.

@@ -15,8 +15,6 @@ pub struct TreeCursor<T: SpatialTree> {
     /// Pages to visit, the next one last.
     pending: Vec<PagePointer>,
     leaf: Option<(Page, usize)>,
-    /// Location of the leaf.
-    pointer: PagePointer,
     position: u64,
 }
 
@@ -24,7 +22,7 @@ impl<T: SpatialTree> TreeCursor<T> {
     /// A cursor at the first entry.
     pub fn first(component: Arc<T>, order: T::Order) -> Result<Self> {
         let pending = component.file().meta().root.into_iter().collect();
-        let mut cursor = Self { component, order, pending, leaf: None, pointer: PagePointer::default(), position: 0 };
+        let mut cursor = Self { component, order, pending, leaf: None, position: 0 };
         cursor.next_leaf()?;
         Ok(cursor)
     }
@@ -45,7 +43,7 @@ impl<T: SpatialTree> TreeCursor<T> {
                 Node::Leaf(_) => true,
             };
             if is_leaf {
-                (self.leaf, self.pointer) = (Some((page, 0)), pointer);
+                self.leaf = Some((page, 0));
                 break;
             }
         }
@@ -76,11 +74,6 @@ impl<T: SpatialTree> TreeCursor<T> {
     /// Position of the current entry.
     pub fn position(&self) -> u64 {
         self.position
-    }
-
-    /// The leaf of the current entry, and its index there.
-    pub fn place(&self) -> Option<(PagePointer, usize)> {
-        self.leaf.as_ref().map(|(_, index)| (self.pointer, *index))
     }
 
     /// Moves on by one entry.

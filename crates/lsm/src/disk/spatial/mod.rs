@@ -14,8 +14,8 @@ pub use cursor::TreeCursor;
 pub use search::{WindowSearch, part_meeting};
 
 use super::component::ComponentFile;
-use super::page::{Page, PageKind, PagePointer, PageRef};
-use super::rtree::{HAS_ANTIMATTER, HAS_SEQUENCES, Leaf, RECTANGLES, WindowBits};
+use super::page::{Page, PagePointer, PageRef};
+use super::rtree::{Leaf, WindowBits};
 use super::slot::ReadGuard;
 use crate::curve::Probe;
 use crate::{Error, Result};
@@ -94,33 +94,4 @@ pub trait SpatialTree: Debug {
 #[cold]
 fn not_below(component: &impl SpatialTree, pointer: PagePointer) -> Error {
     component.file().damaged(pointer, "a child lies behind its parent")
-}
-
-/// Leaves out what is gone of the first leaf of a component. `append` adds what the leaf has behind
-/// its entries from one on.
-pub(super) fn cut_first_leaf<T: SpatialTree>(
-    component: &T,
-    kind: PageKind,
-    append: impl FnOnce(&Leaf<'_>, usize, &mut Vec<u8>),
-) -> Result<()> {
-    let file = component.file();
-    let Some(gone) = file.meta().gone.filter(|gone| gone.in_leaf > 0) else { return Ok(()) };
-    let page = file.load(gone.leaf, T::validate)?;
-    let Node::Leaf(leaf) = component.node(&page, gone.leaf)? else {
-        return Err(file.damaged(gone.leaf, "a leaf was expected"));
-    };
-    file.check_gone(&gone, leaf.count)?;
-    let from = gone.in_leaf as usize;
-    let mut builder = build::LeafBuilder::new(page.flags() & RECTANGLES == 0, page.flags() & HAS_SEQUENCES != 0);
-    for index in from..leaf.count {
-        let entry = leaf.get(index);
-        builder.push(0, entry.rect, &entry.key, entry.antimatter, leaf.life(index).unwrap_or_default());
-    }
-    let (count, mut payload) = (builder.len(), Vec::new());
-    let taken = builder.take(count, &mut payload);
-    append(&leaf, from, &mut payload);
-    // The flags of the component's kind are unchanged.
-    let flags = taken.flags | page.flags() & !(RECTANGLES | HAS_ANTIMATTER | HAS_SEQUENCES);
-    file.set_first_leaf(Page::assemble(kind, 0, flags, count, &payload));
-    Ok(())
 }

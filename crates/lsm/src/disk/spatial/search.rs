@@ -240,6 +240,5 @@ pub fn part_meeting<T: SpatialTree>(component: &T, window: &Rect, pages_max: usi
             }
         }
     }
-    // What is gone was not met.
-    Ok((part / (1.0 - component.file().part_gone())).min(1.0))
+    Ok(part)
 }

@@ -15,7 +15,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Node::at(&self.pool, &self.layout, offset)
     }
 
-    /// The child of an entry, which has to be of the level below.
+    /// The child of an entry, which must have the level below.
     #[inline]
     pub(super) fn child(&self, level: u64, offset: u64) -> Result<Node<'_, D, B>> {
         let child = self.node(offset)?;
@@ -31,7 +31,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.root_at(self.backend().load(self.root_word()))
     }
 
-    /// The node at an offset that the root word names, or that a root is being divided into.
+    /// The node at an offset that the root word names, or that results from dividing a root.
     #[inline]
     pub(super) fn root_at(&self, offset: u64) -> Result<Node<'_, D, B>> {
         let root = self.node(offset)?;
@@ -39,13 +39,14 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(root)
     }
 
-    /// What a locked node holds; its entries' numbers are sound.
+    /// The metadata of a locked node, with valid entry numbers.
     pub(super) fn locked_metadata(&self, node: &Node<'_, D, B>) -> Result<Metadata> {
-        if self.is_to_be_adopted(node) {
+        if self.needs_adoption(node) {
             self.adopt(node);
         }
         let mut metadata = node.bitmap();
-        // Who has set it holds the lock, or is of another session. Left set, it would cost each search of the node a flush.
+        // The thread that has set it holds the lock, or belongs to another session. If it stayed
+        // set, it would cost each search of the node a flush.
         metadata.set_dirty(false);
         self.check_metadata(node, &metadata)?;
         Ok(metadata)
@@ -70,8 +71,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().flush(first..node.word(self.layout.mark(slot)) + WORD_LENGTH, site);
     }
 
-    /// Changes the coordinates of an entry that differ, each by a store of its own: whoever reads or recovers
-    /// meanwhile has each of them before or after. Whether any differed.
+    /// Changes the coordinates of an entry that differ, each by a store of its own. A concurrent
+    /// reader or a recovery has each of them before or after. Gives whether any differed.
     pub(super) fn store_rect(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>) -> bool {
         let first = node.word(self.layout.entry(slot));
         let mut is_changed = false;
@@ -85,8 +86,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         is_changed
     }
 
-    /// Stores the words of the bitmap that differ, none of them as not durable yet, so in any order: where several differ, a log
-    /// entry or tags say the same.
+    /// Stores the words of the bitmap that differ. None is marked as dirty, and the order is
+    /// arbitrary: if several differ, a log entry or tags say the same.
     pub(super) fn store_metadata(&self, node: &Node<'_, D, B>, metadata: &Metadata) {
         for (number, &word) in metadata.words().iter().enumerate() {
             let offset = node.word(self.layout.bitmap_word(number));
@@ -100,33 +101,35 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().flush(node.offset..node.offset + self.layout.header_length(), site);
     }
 
-    /// Lets readers see that entries were removed or moved. For who holds the node's lock.
+    /// Lets readers see that entries were removed or moved. The caller holds the node's lock.
     pub(super) fn bump(&self, node: &Node<'_, D, B>) {
         self.backend().store(node.word(SEQUENCE), node.sequence().wrapping_add(1));
     }
 
-    /// Locks a node for who changes it.
+    /// Locks a node for changes.
     #[inline]
     pub(super) fn lock(&self, node: &Node<'_, D, B>) -> Result<RwLockWriteGuard<'_, ()>> {
         Ok(self.lock_of(node)?.write())
     }
 
-    /// Locks a node for who reads it.
+    /// Locks a node for reading.
     #[inline]
     pub(super) fn lock_shared(&self, node: &Node<'_, D, B>) -> Result<impl Sized + use<'_, D, B>> {
         Ok(self.lock_of(node)?.read())
     }
 
-    /// What a damaged link leads to may overlap a node and have its lock, and who holds that would wait for itself.
+    /// The length is checked first: the target of a damaged link may overlap a node and share its
+    /// lock, and the holder of that would wait for itself.
     #[inline]
     fn lock_of(&self, node: &Node<'_, D, B>) -> Result<&RwLock<()>> {
         blocks::check_length(&self.pool, node.offset, self.layout.node_length())?;
         Ok(self.locks.of(node.offset))
     }
 
-    /// The lock of a node that was just acquired and nobody knows; it is not waited for, so in no order with others (F7).
+    /// The lock of a node that was just acquired and is unknown to others. It is never waited for,
+    /// so it has no order with others (F7).
     pub(super) fn lock_new(&self, node: u64) -> Result<impl Sized + '_> {
-        // Only where the pool gives out what is in use.
-        self.locks.of(node).try_write().ok_or_else(|| self.damaged(node, "a node is in use that was free"))
+        // Fails only if the pool gives out blocks in use.
+        self.locks.of(node).try_write().ok_or_else(|| self.damaged(node, "a free block is in use as a node"))
     }
 }

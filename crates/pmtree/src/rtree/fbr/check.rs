@@ -1,4 +1,4 @@
-//! Whether a tree is one: every invariant of its structure.
+//! The check of every invariant of the structure.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,17 @@ use crate::blocks;
 use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Checks every invariant of the structure: types and levels, boxes that contain what lies below them, no node linked twice,
-    /// no log entry left, no node that says it is unlinked or being changed, blocks of the pool acquired exactly if they belong
-    /// to the tree, and as long as its nodes.
+    /// Checks every invariant of the structure:
+    /// - types and levels, and boxes that contain their subtrees;
+    /// - no node is linked twice, says that it is unlinked or is being changed;
+    /// - no log entry is left;
+    /// - the acquired blocks are exactly those of the tree, with the length of its nodes.
     ///
-    /// Reads all of it; nobody else can use the tree meanwhile.
+    /// It reads the whole tree. Nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
         for index in 0..ENTRIES {
             if self.read_change(index)?.is_some() {
-                return Err(self.damaged(self.block, format!("entry {index} of the log was left over")));
+                return Err(self.damaged(self.block, format!("entry {index} of the log is still in use")));
             }
         }
         let mut census = Census::default();
@@ -33,10 +35,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(census)
     }
 
-    /// Checks what lies below a node; the box around all entries of its leaves.
+    /// Checks the subtree of a node. Gives the box around all entries of its leaves.
     ///
-    /// A box need not contain those of the nodes below it: that one of them has shrunk may be lost in a crash that
-    /// the other one's shrinking survives.
+    /// A box need not contain those of the nodes below it. A crash may lose that one of them has
+    /// shrunk, and keep that the other one has.
     fn check_node(
         &self,
         node: &Node<'_, D, B>,
@@ -49,8 +51,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         self.check_at_rest(node)?;
         let metadata = self.locked_metadata(node)?;
-        if self.has_tags(node.level()) && self.by_tags(node) != metadata {
-            return Err(self.damaged(node.offset, "the bitmap of a leaf is not what its entries' tags say"));
+        if self.has_tags(node.level()) && self.metadata_by_tags(node) != metadata {
+            return Err(self.damaged(node.offset, "the bitmap of a leaf differs from its entries' tags"));
         }
         census.underfull += u64::from(!is_root && metadata.count() < self.fill_min);
         if node.level() > 0 && metadata.count() == 0 {
@@ -60,7 +62,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         for slot in metadata.slots() {
             let rect = node.rect(slot);
             if Rect::new(*rect.min(), *rect.max()).is_err() {
-                return Err(self.damaged(node.link(slot), "the box of an entry is none"));
+                return Err(self.damaged(node.link(slot), "the box of an entry is invalid"));
             }
             let found = match node.level() {
                 0 => Some(rect),
@@ -68,7 +70,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             };
             let Some(found) = found else { continue };
             if !rect.contains(&found) {
-                return Err(self.damaged(node.link(slot), "the box of a child does not contain what lies below it"));
+                return Err(self.damaged(node.link(slot), "the box of a child does not contain the entries below it"));
             }
             all = Some(all.map_or(found, |all| all.union(&found)));
         }

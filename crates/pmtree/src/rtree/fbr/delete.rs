@@ -1,4 +1,5 @@
-//! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries are mended.
+//! Deletion (section 3.3): the bit is cleared, then boxes shrink, then nodes with too few entries
+//! are repaired.
 
 use terrane_pmem::{Backend, Site};
 
@@ -12,20 +13,23 @@ const METADATA: Site = Site::new("fbr.delete.metadata");
 const ROOT: Site = Site::new("fbr.delete.root");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Deletes an entry with exactly this box and payload, one if there are several; whether there was one. Coordinates are compared
-    /// as numbers, so that a box at -0.0 is the one at 0.0. When it returns, the entry is gone durably. It needs no space. If it fails
-    /// since the tree is damaged, the entry may be gone.
+    /// Deletes an entry with exactly this box and payload, one if there are several. Gives whether
+    /// there was one. Coordinates are compared as numbers, so a box at -0.0 equals one at 0.0. When
+    /// it returns, the entry is gone durably. It needs no space. If it fails because the tree is
+    /// damaged, the entry may be gone.
     ///
-    /// What is durable after each step: the bit is clear; boxes of the leaf and of what lies above it are larger than needed;
-    /// nodes have too few entries. All of that is harmless, and stays so after a crash until other operations meet it.
+    /// Durable after each step: the bit is clear; boxes of the leaf and above it are larger than
+    /// needed; nodes have too few entries. All of that is harmless, and stays so after a crash
+    /// until other operations meet it.
     pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _pinned = self.pool.pin();
         let mut unlinked = None;
         loop {
             let Some(path) = self.find(rect, payload)? else { return Ok(false) };
-            // It was linked, and then not, since this is pinned: it is not used anew meanwhile.
+            // It was linked, and then unlinked. It cannot have been reused, since this thread is
+            // pinned.
             if let Some(node) = unlinked.filter(|node| path.contains(node)) {
-                return Err(self.damaged(node, "a node is linked that says it is not"));
+                return Err(self.damaged(node, "a linked node says that it is unlinked"));
             }
             if self.delete_at(&path, rect, payload, &mut unlinked)? {
                 return Ok(true);
@@ -34,8 +38,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has gone elsewhere since, and the leaf's
-    /// parent if that says it is no longer part of the tree.
+    /// Deletes an entry that was found in the leaf at the end of a path; `false` if it has moved
+    /// since. `unlinked` gets the leaf's parent if that says it is no longer part of the tree.
     fn delete_at(&self, path: &Path, rect: &Rect<D>, payload: u64, unlinked: &mut Option<u64>) -> Result<bool> {
         let [above @ .., leaf] = path.as_slice() else { return Ok(false) };
         let leaf = self.node(*leaf)?;
@@ -54,10 +58,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if !self.delete_from_leaf(&leaf, rect, payload)? {
             return Ok(false);
         }
-        let has_to_follow = self.tidy(&parent, &leaf)?;
+        let has_to_follow = self.shrink_and_repair(&parent, &leaf)?;
         drop((lock, parent_lock));
         if has_to_follow {
-            self.tidy_above(above)?;
+            self.repair_above(above)?;
         }
         Ok(true)
     }
@@ -82,40 +86,41 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(is_parent && parent.slot_of(&self.locked_metadata(parent)?, child).is_some())
     }
 
-    /// Shrinks a node's box and mends the node if it has too few entries; whether what lies above may have to follow.
-    /// The locks of both are held.
-    fn tidy<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<bool> {
+    /// Shrinks a node's box and repairs the node if it has too few entries. Gives whether the nodes
+    /// above may have to follow. The locks of both are held.
+    fn shrink_and_repair<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let is_changed = self.shrink(parent, node.offset)?;
         if self.locked_metadata(node)?.count() < self.fill_min {
-            self.mend_underflow(parent, node)?;
+            self.repair_underflow(parent, node)?;
             return Ok(true);
         }
         Ok(is_changed)
     }
 
-    /// Does the same for the nodes above a leaf, each from its parent, as far as something changes. Where others have
-    /// changed the path meanwhile, boxes stay larger than needed, and a node may keep too few entries.
-    pub(super) fn tidy_above(&self, above: &[u64]) -> Result<()> {
+    /// Does the same for the nodes above a leaf, each from its parent, as long as something
+    /// changes. If others have changed the path meanwhile, boxes stay larger than needed, and a
+    /// node may keep too few entries.
+    pub(super) fn repair_above(&self, above: &[u64]) -> Result<()> {
         for pair in above.windows(2).rev() {
             let (parent, node) = (self.node(pair[0])?, self.node(pair[1])?);
             let _parent_lock = self.lock(&parent)?;
             if !self.links(&parent, node.offset)? {
-                // Others have the node, unless it has gone; they need not come to it again.
+                // Others have the node, unless it is gone. They need not come to it again.
                 if !self.is_unlinked(&node) && self.metadata(&node).count() < self.fill_min {
                     self.note_underfull();
                 }
                 return Ok(());
             }
             let _lock = self.lock(&node)?;
-            if !self.tidy(&parent, &node)? {
+            if !self.shrink_and_repair(&parent, &node)? {
                 return Ok(());
             }
         }
         self.lower_root()
     }
 
-    /// Makes the only child of the root the root.
+    /// Replaces a root with a single child by that child.
     pub(super) fn lower_root(&self) -> Result<()> {
         let _root_lock = self.locks.root.write();
         loop {
@@ -127,12 +132,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 return Ok(());
             };
             let child = self.child(root.level(), root.target(slot))?;
-            // Nothing is made the root that an opening would refuse.
+            // A new root must be one that an opening would accept.
             blocks::check_own(&self.pool, child.offset, self.layout.node_length())?;
             let mut released = self.pool.intent();
             if let Err(error) = released.release(root.offset, self.root_word()) {
                 self.note_underfull();
-                return blocks::without_space(error);
+                return blocks::tolerate_missing_space(error);
             }
             self.store_root(child.offset, ROOT);
             self.mark_unlinked(&root);

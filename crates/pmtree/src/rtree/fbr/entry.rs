@@ -1,4 +1,5 @@
-//! Log entries in use: a change takes one, commits it and clears it; nodes that it changes name it.
+//! Log entries in use: a change takes one, commits it and clears it. The nodes that it changes name
+//! it.
 
 use std::cmp;
 
@@ -14,7 +15,7 @@ use super::node::Node;
 use super::tree::FbrTree;
 use crate::Result;
 
-/// Low bits of a node's log word, 0 if no entry changes the node; the session lies above.
+/// Low bits of a node's log word, 0 if no entry changes the node. The session is above.
 const SESSION_SHIFT: u32 = 16;
 const UNLINKED: u64 = 0xffff;
 
@@ -40,7 +41,7 @@ impl<const D: usize, B: Backend> Drop for Entry<'_, D, B> {
 }
 
 impl<const D: usize, B: Backend> Entry<'_, D, B> {
-    /// Keeps the entry of a change that has failed from being used for another one.
+    /// Keeps the entry of a failed change from being reused.
     pub(super) fn keep(self) {
         self.tree.log.failed.store(self.tree.log_entry(self.index), Ordering::Relaxed);
         std::mem::forget(self);
@@ -51,7 +52,8 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         self.tree.log_entry(self.index) + (NODES + role as u64) * WORD_LENGTH
     }
 
-    /// Stores bitmaps that are longer than a word, and flushes them; the commitment relies on a fence in between.
+    /// Stores bitmaps that are longer than a word, and flushes them. The commitment relies on a
+    /// fence in between.
     pub(super) fn prepare(&self, change: &Change) {
         if self.tree.layout.words == 1 {
             return;
@@ -66,7 +68,7 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         self.tree.backend().flush(first..last + WORD_LENGTH, PREPARE);
     }
 
-    /// Commits the change: from now on nodes have the bitmaps that it says.
+    /// Commits the change: from now on the nodes have the entry's bitmaps.
     ///
     /// The nodes name the entry before, so that no reader misses it.
     pub(super) fn commit(&self, change: &Change) -> Result<()> {
@@ -92,7 +94,7 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         Ok(())
     }
 
-    /// Forgets the change, which is durable without the entry now. Nobody reads by it any more.
+    /// Clears the entry. The change is durable without it, and nobody reads by it any more.
     pub(super) fn clear(&self) {
         let (backend, entry) = (self.tree.backend(), self.tree.log_entry(self.index));
         // From here on the nodes' own bitmaps count, for all of them at once.
@@ -101,8 +103,8 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
         self.tree.backend().fence(CLEAR);
     }
 
-    /// Forgets a change that was not committed, durably with the next fence. It is never said to be done: after a crash in the
-    /// middle, what it would have unlinked is linked still.
+    /// Forgets a change that was not committed, durably with the next fence. It is never marked as
+    /// done: after a crash in the middle, the nodes that it would have unlinked are still linked.
     pub(super) fn withdraw(&self) {
         self.empty(WITHDRAW);
     }
@@ -118,7 +120,7 @@ impl<const D: usize, B: Backend> Entry<'_, D, B> {
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Waits for an entry. Who has one waits for no other, so it comes back.
+    /// Waits for an entry. A holder of one waits for no other, so it comes back.
     pub(super) fn take_log_entry(&self) -> Entry<'_, D, B> {
         let mut free = self.log.free.lock();
         loop {
@@ -137,12 +139,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.log_entry(index) + bitmap_word(&self.layout, place, word)
     }
 
-    /// What an entry says, and in which state it was found; `None` if it is free.
+    /// The contents of an entry, and the state in which it was found; `None` if it is free.
     pub(super) fn read_change(&self, index: usize) -> Result<Option<(Change, Engagement)>> {
         read(&self.pool, &self.layout, self.block, index)
     }
 
-    /// The entry that changes a node now, by the node's log word; `None` if none does in this use of the pool.
+    /// The entry that changes a node now, by the node's log word; `None` if none does in this
+    /// session.
     #[inline]
     pub(super) fn engaged(&self, log_word: u64) -> Result<Option<(Change, Engagement)>> {
         let index = log_word & UNLINKED;
@@ -150,28 +153,29 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(None);
         }
         match usize::try_from(index - 1) {
-            // One that is done says nothing: the nodes hold it all, and are locked until it is cleared.
+            // An entry that is done says nothing: the nodes hold everything, and are locked until
+            // it is cleared.
             Ok(index) if index < ENTRIES => self.read_change(index),
             _ => Ok(None),
         }
     }
 
-    /// Whether an entry is still what it was.
+    /// Whether an entry has not changed since.
     #[inline]
     pub(super) fn is_unchanged(&self, engagement: &Engagement) -> bool {
         self.backend().load(engagement.entry) == engagement.state
     }
 
-    /// Ends the tie between a node and its log entry. For who holds the node's lock.
+    /// Ends the tie between a node and its log entry. The caller holds the node's lock.
     pub(super) fn disengage(&self, node: &Node<'_, D, B>) {
-        self.backend().store(node.word(LOG), self.untied());
+        self.backend().store(node.word(LOG), self.idle_log_word());
     }
 
-    /// Says that the node's flag "dirty" is of this session from now on: what an earlier one has left there may be durable, and means
-    /// nothing. For who holds the node's lock, and before the flag is set.
+    /// Claims the node's flag "dirty" for this session. A flag from an earlier session may be
+    /// durable, and means nothing. The caller holds the node's lock, and has not set the flag yet.
     pub(super) fn claim_flag(&self, node: &Node<'_, D, B>) {
         if !self.is_of_session(node.log_word()) {
-            self.backend().store(node.word(LOG), self.untied());
+            self.backend().store(node.word(LOG), self.idle_log_word());
         }
     }
 
@@ -182,11 +186,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     }
 
     /// The log word of a node that no entry changes.
-    fn untied(&self) -> u64 {
+    fn idle_log_word(&self) -> u64 {
         self.session << SESSION_SHIFT
     }
 
-    /// Says to writers that came from an old parent that the node is no longer part of the tree.
+    /// Tells writers that came from an old parent that the node is no longer part of the tree.
     pub(super) fn mark_unlinked(&self, node: &Node<'_, D, B>) {
         self.backend().store(node.word(LOG), self.session << SESSION_SHIFT | UNLINKED);
     }
@@ -195,8 +199,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         node.log_word() == self.session << SESSION_SHIFT | UNLINKED
     }
 
-    /// Refuses a locked node that a change has not left as it should, and any at all after a change has failed in the middle since the
-    /// pool is damaged: what it has not unlinked or not linked yet is reached by other nodes than those that name its entry.
+    /// Returns an error for a locked node that a failed change has left unfinished. If a change has
+    /// failed in the middle because the pool is damaged, every node is refused: nodes that do not
+    /// name its entry may also lead to those that it has not linked or unlinked yet.
     pub(super) fn check_settled(&self, node: &Node<'_, D, B>) -> Result<()> {
         self.check_no_change_failed()?;
         match node.log_word() {
@@ -206,8 +211,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Refuses a node that is linked, and says while nobody changes the tree that it is unlinked or being changed, or that it was
-    /// in an opening that is still to come.
+    /// Returns an error for a linked node that claims to be unlinked or in change while nobody
+    /// changes the tree, or whose log word has the number of a later session.
     pub(super) fn check_at_rest(&self, node: &Node<'_, D, B>) -> Result<()> {
         let log_word = node.log_word();
         match (log_word >> SESSION_SHIFT).cmp(&self.session) {
@@ -217,8 +222,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Refuses to go on if a change has failed in the middle, which is completed by the next opening if at all. Who holds the lock of a
-    /// node that the change held learns of it.
+    /// Returns an error if a change has failed in the middle. Only the next opening can complete
+    /// it. The holder of the lock of a node that the change held learns of it here.
     pub(super) fn check_no_change_failed(&self) -> Result<()> {
         match self.log.failed.load(Ordering::Relaxed) {
             0 => Ok(()),

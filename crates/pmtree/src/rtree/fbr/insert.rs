@@ -19,9 +19,9 @@ const METADATA: Site = Site::new("fbr.insert.metadata");
 
 /// Entries whose boxes were enlarged and may not be durable before this operation's next fence.
 ///
-/// Their marks say so to other writers, who flush such a line before they rely on it. Who enlarged it
-/// takes the mark away after the fence, unless another one has enlarged it meanwhile (F6). An operation that fails
-/// fences for that alone.
+/// Their marks tell other writers, which flush such a line before they rely on it. The operation
+/// that enlarged it clears the mark after the fence, unless another one has enlarged it meanwhile
+/// (F6). An operation that fails fences only for that.
 #[derive(Debug)]
 struct Enlargements<'t, B: Backend> {
     backend: &'t B,
@@ -46,30 +46,33 @@ impl<B: Backend> Drop for Enlargements<'_, B> {
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Inserts a box with a payload. When it returns, the entry is durable; if it fails, the entry is not there.
+    /// Inserts a box with a payload. When it returns, the entry is durable. If it fails, the entry
+    /// is not in the tree.
     ///
-    /// What is durable after each step (F1, F2): boxes on the way may be larger than needed; the entry is
-    /// written, and free; the bit is set. Without a split this takes two flushes, one more for each box that grows, and
-    /// two fences. Where entries validate themselves, the entry counts with its last word: one flush and one
-    /// fence, and, where boxes grow, one flush for each of them and one fence for all.
+    /// Durable after each step (F1, F2): boxes on the path may be larger than needed; the entry is
+    /// written, and free; the bit is set. Without a split this takes two flushes, one more for each
+    /// box that grows, and two fences. If entries validate themselves, the entry counts with its
+    /// last word: one flush and one fence. If boxes grow then, each takes one flush, and all
+    /// together one fence.
     ///
-    /// Where there is no space, what is retired is waited for if only short operations keep it, and nodes are mended that deletions have
-    /// left with too few entries for lack of it.
+    /// If there is no space, the insertion waits for retired blocks that only short operations
+    /// keep. It also repairs nodes that deletions have left with too few entries for lack of space.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
-        match self.insert_into_space(rect, payload) {
-            Err(error) if blocks::is_full(&error) => self.find_space_for(|| self.insert_into_space(rect, payload)),
+        match self.try_insert(rect, payload) {
+            Err(error) if blocks::is_full(&error) => self.retry_with_space(|| self.try_insert(rect, payload)),
             outcome => outcome,
         }
     }
 
-    fn insert_into_space(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
+    fn try_insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _pinned = self.pool.pin();
         let (backend, mark) = (self.backend(), self.new_mark());
         let mut enlargements =
             Enlargements { backend, mark, are_flushed: false, are_durable: false, marked: SmallVec::new() };
         let (mut node, mut lock) = self.lock_root()?;
         let mut level = node.level();
-        // After a split, the choice is between its halves: another child may be full, and the node too by now.
+        // After a split, only its halves are candidates. Another child may be full, and by now the
+        // node too.
         let mut halves: Option<[u64; 2]> = None;
         while level > 0 {
             let metadata = self.locked_metadata(&node)?;
@@ -96,7 +99,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// The root, locked, with room for what is added below it.
+    /// The root, locked, with room for an addition below it.
     fn lock_root(&self) -> Result<(Node<'_, D, B>, RwLockWriteGuard<'_, ()>)> {
         {
             // Shared, so that many writers queue for one lock, and not for one behind the other.
@@ -114,14 +117,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if !self.is_full(&node)? {
                 return Ok((node, lock));
             }
-            // The old root may be a child of the new one then, and locks are taken from the root downwards.
+            // The old root may be a child of the new one then, and locks are taken from the root
+            // downwards.
             self.split(None, &node)?;
         }
     }
 
-    /// Whether a node has to be split before something can be added below it. An inner node keeps as many entries
-    /// free as a split of its child needs: two for copies, but in nodes so small that two halves of the others would
-    /// have too few, where a child is split in place if there is room for one only.
+    /// Whether a node has to be split before something can be added below it. An inner node keeps
+    /// enough entries free for a split of its child: one, or two for copies. The exception are
+    /// nodes so small that two halves of the others would have too few. There, a child is split in
+    /// place if there is room for one only.
     fn is_full(&self, node: &Node<'_, D, B>) -> Result<bool> {
         self.check_settled(node)?;
         let needed = match self.rebalancing {
@@ -131,8 +136,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(self.locked_metadata(node)?.count() + needed > self.layout.fan_out)
     }
 
-    /// Makes a child's box contain another one, in place and without a log: it contains what it contained after
-    /// each of the stores.
+    /// Enlarges a child's box to contain another one, in place and without a log. After each of the
+    /// stores it contains its old contents.
     fn enlarge(
         &self,
         node: &Node<'_, D, B>,
@@ -153,16 +158,16 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         enlargements.are_flushed = true;
     }
 
-    /// Whether a child's box may not be durable: an insertion has enlarged it, and not fenced yet. Who relies on it then flushes its
-    /// line (F6).
+    /// Whether a child's box may not be durable: an insertion has enlarged it, and not fenced yet.
+    /// A writer that relies on it flushes its line (F6).
     pub(super) fn is_marked(&self, node: &Node<'_, D, B>, slot: usize) -> bool {
-        self.is_of_now(self.backend().load(node.word(self.layout.mark(slot))))
+        self.is_mark_of_session(self.backend().load(node.word(self.layout.mark(slot))))
     }
 
     fn insert_into_leaf(&self, leaf: &Node<'_, D, B>, rect: &Rect<D>, payload: u64, has_grown: bool) -> Result<()> {
         let metadata = self.locked_metadata(leaf)?;
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
-            return Err(self.damaged(leaf.offset, "a leaf is full that was not before"));
+            return Err(self.damaged(leaf.offset, "a locked leaf has become full"));
         };
         if self.has_tags(leaf.level()) {
             self.insert_tagged(leaf, metadata, slot, (rect, payload), has_grown);
@@ -175,7 +180,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Sets or clears the bit of a leaf's entry durably. Who reads it before that makes it durable first.
+    /// Sets or clears the bit of a leaf's entry durably. A reader that sees it before makes it
+    /// durable first.
     pub(super) fn publish(
         &self,
         leaf: &Node<'_, D, B>,
@@ -190,10 +196,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         metadata.set(slot, is_valid);
         metadata.set_dirty(true);
         if !is_valid {
-            // Before the bit, for who looks twice for what is not there; after it, for who reads what takes its place.
+            // Before the bit, for look-ups that search twice for an absent entry; after it, for
+            // readers of an entry that takes its place.
             self.bump(leaf);
         }
-        // Where the bit is in another word, the flag has to be seen before it.
+        // If the bit is in another word, the flag must be visible before it.
         let offsets = [0, word].map(|word| leaf.word(self.layout.bitmap_word(word)));
         backend.store(offsets[0], metadata.words()[0]);
         if word > 0 {

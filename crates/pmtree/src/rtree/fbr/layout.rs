@@ -1,19 +1,24 @@
-//! Nodes as words: a header, then entries of whole lines (FBR-tree, Figure 1).
+//! The layout of nodes: a header, then entries of whole lines (FBR-tree, Figure 1).
 //!
 //! ```text
-//! word 0      metadata: type (bit 63), dirty in the session of word 2 (bit 61), bitmap of the entries 0 to 54
+//! word 0      metadata: type (bit 63), dirty in the session of word 2 (bit 61),
+//!             bitmap of the entries 0 to 54
 //! word 1      sequence number for readers; volatile
-//! word 2      the session that has written it, and the log entry that changes the node now, or that the node is unlinked; volatile
+//! word 2      the session that has written it, and the log entry that changes the node
+//!             now, or that the node is unlinked; volatile
 //! word 3      level: 0 in leaves
 //! word 4..    the bitmap of the entries from 55 on
 //! ```
-//! An entry holds the lower and the upper corner, then a word of its own (the offset of the child, or the payload)
-//! and its mark, which is volatile. It never shares a line with another one. Volatile words mean nothing to who opens
-//! the pool later.
+//! An entry holds the lower and the upper corner, then the offset of the child or the payload, then
+//! its mark, which is volatile. It never shares a line with another one. Volatile words mean
+//! nothing to later sessions.
 //!
-//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap: the incarnation of the leaf, the session
-//! in which its bitmap was made from its entries, which is volatile, and the generations of its entries, a bit for each
-//! (see [`tags`](super::tags)). There the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
+//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap:
+//! - the incarnation of the leaf;
+//! - the session in which its bitmap was made from its entries (volatile);
+//! - the generations of its entries, a bit for each (see [`tags`](super::tags)).
+//!
+//! There the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
@@ -28,40 +33,40 @@ pub(super) const WORDS_MAX: usize = 8;
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Most entries of a node: what so many words tell, without the flags.
+/// The most entries of a node: the bits of the longest bitmap, without the flags.
 pub(super) const FAN_OUT_MAX: usize = 503;
 
 const _: () = assert!(FAN_OUT_MAX == FIRST_WORD_ENTRIES + (WORDS_MAX - 1) * WORD_BITS);
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
 
-/// Names the layout of pools that hold such a tree.
+/// Identifies the layout of pools that hold such a tree.
 pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"FBRTREE1");
 
-/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with [`SHORT_MARKS`]. The root word has the
-/// second line.
+/// Words of the first line of the tree's block: dimensions, fan-out, and form of leaves with
+/// [`SHORT_MARKS`]. The root word has the second line.
 pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const LEAVES: u64 = 2 * WORD_LENGTH;
-/// Beside the form of the leaves: marks are numbered with [`MARK_SHIFT`].
+/// A flag beside the form of the leaves: marks are numbered with [`MARK_SHIFT`].
 pub(super) const SHORT_MARKS: u64 = 2;
 pub(super) const ROOT_WORD: u64 = LINE_LENGTH;
 pub(super) const LOG_START: u64 = 2 * LINE_LENGTH;
 
-/// What says which entries of a leaf are valid.
+/// How valid entries of a leaf are marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeafForm {
     /// The bitmap of the leaf (Figure 1 of the thesis): an entry is made durable, then its bit.
     #[default]
     Bitmap,
-    /// The last word of the entry itself, which becomes durable with its line or not at all. Insertions take one flush and
-    /// one fence less. After an opening, searches read a leaf's every entry to learn which are valid, until an operation that
-    /// changes the leaf notes it: windows take about a third longer meanwhile. Only in two and three dimensions, where an
-    /// entry is one line.
+    /// The last word of the entry itself, which becomes durable with its line or not at all.
+    /// Insertions take one flush and one fence less. After an opening, searches read every entry of
+    /// a leaf to learn which are valid, until an operation changes the leaf. Until then, windows
+    /// take about a third longer. Only for two and three dimensions, where an entry is one line.
     SelfValidating,
 }
 
 impl LeafForm {
-    /// What stands for it in a pool.
+    /// Its code in a pool.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Bitmap => 0,
@@ -80,24 +85,24 @@ const TYPE: u64 = 1 << 63;
 const DIRTY: u64 = 1 << 61;
 const FIRST_BITS: u64 = (1 << FIRST_WORD_ENTRIES) - 1;
 
-/// Where things are in nodes of one tree, of `D` dimensions.
+/// The layout of the nodes of one tree, with `D` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout<const D: usize> {
     pub(super) fan_out: usize,
     pub(super) leaves: LeafForm,
-    /// Words of the bitmap, the metadata word included.
+    /// Words of the bitmap, including the metadata word.
     pub(super) words: usize,
     header_words: usize,
 }
 
 impl<const D: usize> Layout<D> {
-    /// Words of an entry that hold something: corners, child or payload, mark.
+    /// Used words of an entry: corners, child or payload, mark.
     const ENTRY_USED: usize = 2 * D + 2;
 
     /// Words from one entry to the next.
     pub(super) const ENTRY_WORDS: usize = Self::ENTRY_USED.next_multiple_of(LINE_WORDS);
 
-    /// Whether an entry lies in one line, so that its last word can say that the others are there.
+    /// Whether an entry lies in one line, so that its last word can validate the others.
     pub(super) const ENTRIES_VALIDATE: bool = Self::ENTRY_WORDS == LINE_WORDS;
 
     pub(super) fn new(fan_out: usize, leaves: LeafForm) -> Option<Self> {
@@ -138,7 +143,7 @@ impl<const D: usize> Layout<D> {
         LATER_BITMAP + self.words - 1
     }
 
-    /// Number of the word that says in which session a leaf's bitmap was made.
+    /// Number of the word with the session in which a leaf's bitmap was made.
     pub(super) fn adopted(&self) -> usize {
         self.incarnation() + 1
     }
@@ -174,14 +179,15 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    /// Of a node without entries.
+    /// The metadata of a node without entries.
     pub(super) fn empty(is_leaf: bool, length: usize) -> Self {
         let mut words = [0; WORDS_MAX];
         words[0] = if is_leaf { TYPE } else { 0 };
         Self { words, length }
     }
 
-    /// With the words that `word` gives; asks for the first one last, which says whether the others are durable.
+    /// Metadata of the words that `word` gives. The first word is read last, since it says whether
+    /// the others are durable.
     #[inline]
     pub(super) fn read(length: usize, mut word: impl FnMut(usize) -> u64) -> Self {
         let mut words = [0; WORDS_MAX];

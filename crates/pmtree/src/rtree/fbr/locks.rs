@@ -1,15 +1,15 @@
-//! A lock for each node, outside of the pool: nothing of it outlives the process.
+//! A lock for each node, outside of the pool. No lock outlives the process.
 
 use std::sync::OnceLock;
 
 use terrane_storage::sync::RwLock;
 
-/// Locks of the first segment; each further one has as many as all before it.
+/// Locks of the first segment. Each further one has as many as all before it.
 const FIRST_LENGTH: u64 = 1024;
 
 const SEGMENTS: usize = 48;
 
-/// Locks by the offsets of blocks of one length, made when they are first wanted.
+/// Locks by the offsets of blocks of one length. They are made on demand.
 #[derive(Debug)]
 pub(super) struct Locks {
     node_length: u64,
@@ -22,7 +22,7 @@ impl Locks {
         Self { node_length, segments: [const { OnceLock::new() }; SEGMENTS], root: RwLock::new(()) }
     }
 
-    /// The lock of a node. Blocks of nodes have different ones.
+    /// The lock of a node. Distinct nodes have distinct locks.
     pub(super) fn of(&self, node: u64) -> &RwLock<()> {
         // Two blocks begin at least a node's length apart.
         let (segment, place) = segment(node / self.node_length);
@@ -32,7 +32,7 @@ impl Locks {
     }
 }
 
-/// Segment of a number, and its place there.
+/// Segment of a number, and its index there.
 fn segment(number: u64) -> (usize, u64) {
     match (number / FIRST_LENGTH).checked_ilog2() {
         None => (0, number),

@@ -1,14 +1,16 @@
-//! The split and merge log: what changes several words at once, committed by one (sections 3.4 and 3.5).
+//! The split and merge log: changes of several words at once, each committed by one word (sections
+//! 3.4 and 3.5).
 //!
-//! An entry is a line: state, the nodes that take part, and, where bitmaps are single words, up to two new ones; longer
-//! bitmaps follow in lines of their own. While an entry is committed, its bitmaps are those of the nodes that it
-//! changes, whatever is in these nodes; these name the entry in a volatile word, by which readers find it.
+//! An entry is a line: its state, the participating nodes, and, if bitmaps are single words, up to
+//! two new ones. Longer bitmaps follow in lines of their own. While an entry is committed, its
+//! bitmaps are those of the nodes that it changes, whatever these nodes contain. The nodes name the
+//! entry in a volatile word, by which readers find it.
 //!
-//! The stores of a line become durable in their order, so that
+//! The stores to one line become durable in their order. So
 //! - a committed entry is whole (its later lines were fenced before);
 //! - an entry without a commitment has changed nothing, and owns the new blocks that it names;
-//! - an entry that is done is being cleared: its nodes hold all that it says, and it owns what it still names of the
-//!   nodes that were unlinked.
+//! - an entry that is done is being cleared: its nodes hold all of its contents, and it owns the
+//!   unlinked nodes that it still names.
 
 use std::collections::VecDeque;
 
@@ -18,14 +20,14 @@ use terrane_storage::sync::{AtomicU64, Condvar, Mutex};
 use super::layout::{LOG_START, Layout, Metadata};
 use crate::{Error, Result};
 
-/// Changes at a time.
+/// The most concurrent changes.
 pub(super) const ENTRIES: usize = 32;
 
-/// Numbers of the words of an entry; the first one is its state.
+/// Numbers of the words of an entry. The first one is its state.
 pub(super) const NODES: u64 = 1;
 const BITMAPS: u64 = NODES + ROLES as u64;
 
-/// Nodes that an entry can name.
+/// The most nodes that an entry can name.
 pub(super) const ROLES: usize = 5;
 
 pub(super) const COMMITTED: u64 = 1;
@@ -34,14 +36,15 @@ const KIND_BITS: u64 = 0b111;
 pub(super) const DONE: u64 = 1 << 4;
 pub(super) const VERSION_SHIFT: u32 = 8;
 
-/// What an entry changes.
+/// The kind of change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// `First` gives entries to `Second`, which is new; `NewFirst` is a new root if there is no parent.
+    /// `First` gives entries to `Second`, which is new. `NewFirst` is a new root if there is no
+    /// parent.
     Split,
-    /// `First` takes in the entries of `Second`.
+    /// `First` takes the entries of `Second`.
     Merge,
-    /// `First` takes entries from `Second`.
+    /// `First` takes some entries of `Second`.
     Redistribute,
     /// `First` is replaced by `NewFirst` and `NewSecond`.
     CopySplit,
@@ -49,7 +52,7 @@ pub(super) enum Kind {
     CopyMerge,
 }
 
-/// A node that takes part.
+/// The role of a participating node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Parent,
@@ -66,7 +69,7 @@ impl Role {
 impl Kind {
     const ALL: [Self; 5] = [Self::Split, Self::Merge, Self::Redistribute, Self::CopySplit, Self::CopyMerge];
 
-    /// What stands for it in a state.
+    /// Its code in a state.
     pub(super) fn code(self) -> u64 {
         match self {
             Self::Split => 1,
@@ -77,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Blocks that are the entry's own until it commits.
+    /// Blocks that belong to the entry until it commits.
     pub(super) fn acquired(self) -> &'static [Role] {
         match self {
             Self::Split => &[Role::Second, Role::NewFirst],
@@ -107,7 +110,8 @@ impl Kind {
     }
 }
 
-/// What an entry says: the nodes by their roles (0: none), and the bitmaps of those that change.
+/// The contents of an entry: the nodes by their roles (0: none), and the bitmaps of those that
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) kind: Kind,
@@ -115,7 +119,7 @@ pub(super) struct Change {
     pub(super) bitmaps: [Metadata; 2],
 }
 
-/// How far a change has come.
+/// The progress of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Announced,
@@ -128,14 +132,14 @@ impl Change {
         self.nodes[role as usize]
     }
 
-    /// What a node holds after the change, if the change is of its bitmap.
+    /// The bitmap of a node after the change, if the change affects it.
     pub(super) fn bitmap_of(&self, node: u64) -> Option<&Metadata> {
         let place = self.kind.changed().iter().position(|&role| self.node(role) == node)?;
         Some(&self.bitmaps[place])
     }
 }
 
-/// Entries that are free. They are taken in turn, so that none is hidden behind one that is used all the time.
+/// Free entries. They are taken in turn, so that all of them are used.
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) free: Mutex<VecDeque<usize>>,
@@ -161,18 +165,18 @@ fn entry_length<const D: usize>(layout: &Layout<D>) -> u64 {
     LINE_LENGTH + bitmaps.next_multiple_of(LINE_LENGTH)
 }
 
-/// Where an entry of the log of a tree with this block is.
+/// Offset of an entry of the log of a tree with this block.
 pub(super) fn offset<const D: usize>(layout: &Layout<D>, block: u64, index: usize) -> u64 {
     block + LOG_START + index as u64 * entry_length(layout)
 }
 
-/// Where a word of an entry's bitmaps is within the entry.
+/// Offset of a word of an entry's bitmaps within the entry.
 pub(super) fn bitmap_word<const D: usize>(layout: &Layout<D>, place: usize, word: usize) -> u64 {
     let start = if layout.words == 1 { BITMAPS * WORD_LENGTH } else { LINE_LENGTH };
     start + (place * layout.words + word) as u64 * WORD_LENGTH
 }
 
-/// What an entry says, and in which state it was found; `None` if it is free.
+/// The contents of an entry, and the state in which it was found; `None` if it is free.
 pub(super) fn read<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,
@@ -186,7 +190,7 @@ pub(super) fn read<const D: usize, B: Backend>(
         return Ok(None);
     }
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.code() == code) else {
-        let reason = format!("a log entry is of the unknown kind {code}");
+        let reason = format!("a log entry has the unknown kind {code}");
         return Err(Error::Damaged { pool: pool.name().to_owned(), offset: entry, reason });
     };
     let nodes = std::array::from_fn(|number| backend.load(entry + (NODES + number as u64) * WORD_LENGTH));
@@ -205,7 +209,7 @@ pub(super) fn read<const D: usize, B: Backend>(
 pub(super) struct Engagement {
     /// Offset of the entry.
     pub(super) entry: u64,
-    /// State in which it was found, which no other use of the entry repeats.
+    /// State in which it was found. No other use of the entry repeats it.
     pub(super) state: u64,
     pub(super) progress: Progress,
 }

@@ -1,5 +1,5 @@
-//! What becomes of nodes with too few entries: they take some of a sibling's (redistribution), or become one
-//! with it, in place with a log (Figure 7) or as a new node (Figure 6).
+//! Repair of nodes with too few entries. They take some entries of a sibling (redistribution) or
+//! are merged with it, in place with a log (Figure 7) or as a new node (Figure 6).
 
 use terrane_pmem::{Backend, Intent, Site};
 
@@ -8,7 +8,7 @@ use super::log::{Change, Kind, Role};
 use super::node::Node;
 use super::options::Rebalancing;
 use super::tree::FbrTree;
-use crate::blocks::without_space;
+use crate::blocks::tolerate_missing_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
@@ -17,27 +17,28 @@ const BOUNDS: Site = Site::new("fbr.merge.bounds");
 const COPY: Site = Site::new("fbr.merge.copy");
 const COPY_ENTRY: Site = Site::new("fbr.merge.copy.entry");
 
-/// A node, what it holds, and where its parent links it. Its lock is held.
+/// A node, its metadata, and its slot in the parent. Its lock is held.
 struct Child<'a, 't, const D: usize, B: Backend> {
     node: &'a Node<'t, D, B>,
     metadata: Metadata,
     slot: usize,
 }
 
-/// The one with fewer entries first.
+/// The one with fewer entries comes first.
 type Siblings<'a, 't, const D: usize, B> = [&'a Child<'a, 't, D, B>; 2];
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Mends a node with fewer entries than it should have, by way of the sibling that it lies closest to. The locks
-    /// of it and its parent are held. Where there is no sibling, or no space to do it, the node stays as it is: a deletion needs none.
-    pub(super) fn mend_underflow<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<()> {
+    /// Repairs a node with too few entries, together with its closest sibling. The locks of it and
+    /// its parent are held. If there is no sibling, or no space, the node stays as it is, since a
+    /// deletion must not need space.
+    pub(super) fn repair_underflow<'t>(&'t self, parent: &Node<'t, D, B>, node: &Node<'t, D, B>) -> Result<()> {
         let metadata = self.locked_metadata(parent)?;
         let Some(own) = parent.slot_of(&metadata, node.offset) else {
             return Err(self.damaged(parent.offset, format!("it does not link its child at {}", node.offset)));
         };
         let siblings = metadata.slots().filter(|&slot| slot != own).map(|slot| (slot, parent.rect(slot)));
         let Some((slot, _)) = choose::least_enlargement(siblings, &parent.rect(own)) else {
-            // Another deletion has merged all others, and is about to mend the parent.
+            // Another deletion has merged all others, and is about to repair the parent.
             self.note_underfull();
             return Ok(());
         };
@@ -55,7 +56,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut released = self.pool.intent();
         if let Err(error) = released.reserve() {
             self.note_underfull();
-            return without_space(error);
+            return tolerate_missing_space(error);
         }
         let copies = self.rebalancing == Rebalancing::CopyOnWrite && metadata.count() < self.layout.fan_out;
         match copies {
@@ -64,7 +65,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Moves entries until both nodes have half of them, those first that enlarge the node least.
+    /// Moves entries until both nodes have half of them, starting with those that enlarge the node
+    /// least.
     fn redistribute(&self, parent: &Node<'_, D, B>, [few, more]: Siblings<'_, '_, D, B>) -> Result<()> {
         let bounds = parent.rect(few.slot);
         let growth = |slot: usize| choose::growth(bounds.area(), bounds.union(&more.node.rect(slot)).area());
@@ -73,7 +75,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let moved = &nearest[..more.metadata.count().saturating_sub(few.metadata.count()) / 2];
         let mut keeps = more.metadata;
         moved.iter().for_each(|&(_, slot)| keeps.set(slot, false));
-        let takes = self.take_in(parent, few, more.node, moved.iter().map(|&(_, slot)| slot));
+        let takes = self.copy_entries(parent, few, more.node, moved.iter().map(|&(_, slot)| slot));
         self.change(parent, Kind::Redistribute, [few, more], [takes, keeps], self.pool.intent())
     }
 
@@ -83,14 +85,15 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         [few, more]: Siblings<'_, '_, D, B>,
         released: Intent<'_, B>,
     ) -> Result<()> {
-        let takes = self.take_in(parent, few, more.node, more.metadata.slots());
+        let takes = self.copy_entries(parent, few, more.node, more.metadata.slots());
         let empty = Metadata::empty(more.metadata.is_leaf(), self.layout.words);
         self.change(parent, Kind::Merge, [few, more], [takes, empty], released)
     }
 
-    /// Copies entries of the sibling to where the node has none, and makes the node's box contain them; the bitmap
-    /// with them. A crash before that counts leaves free entries and a larger box.
-    fn take_in(
+    /// Copies entries of the sibling to free places of the node, and enlarges the node's box to
+    /// contain them. Gives the bitmap that includes them. A crash before that counts leaves free
+    /// entries and a larger box.
+    fn copy_entries(
         &self,
         parent: &Node<'_, D, B>,
         &Child { node, mut metadata, slot: own }: &Child<'_, '_, D, B>,
@@ -107,13 +110,13 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             bounds = bounds.union(&rect);
         }
         let has_grown = self.store_rect(parent, own, &bounds);
-        // Where it has not, it may be so large by an insertion that has not fenced yet.
+        // If it has not grown, an insertion may have enlarged it and not fenced yet.
         if has_grown || self.is_marked(parent, own) {
             self.flush_entry(parent, own, BOUNDS);
         }
         if has_grown {
-            // Before the commitment: who passed the smaller box by, and then does not find at the sibling what goes
-            // here, reads the parent again.
+            // Before the commitment. A reader may have skipped the smaller box, and then not find
+            // the moved entries at the sibling. It reads the parent again.
             self.bump(parent);
         }
         metadata
@@ -133,7 +136,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.make(entry, &change, self.pool.intent(), released, ENTRIES)
     }
 
-    /// In place, if there is no space for a copy.
+    /// Merges into a new node; in place, if there is no space for a copy.
     fn merge_by_copy(
         &self,
         parent: &Node<'_, D, B>,
@@ -149,7 +152,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let merged = match acquired.acquire(self.layout.node_length(), entry.link(Role::NewFirst)) {
             Ok(merged) => merged,
             Err(error) => {
-                without_space(error)?;
+                tolerate_missing_space(error)?;
                 drop((acquired, entry));
                 return self.merge_in_place(parent, [first, second], released);
             }

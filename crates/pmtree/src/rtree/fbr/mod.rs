@@ -1,27 +1,35 @@
-//! The FBR-tree: an R-tree that is changed by 8-byte stores in an order that lets it be used after a crash at any
-//! instant (Cho 2020, "Failure-Atomic Byte-Addressable R-tree for Persistent Memory").
+//! The FBR-tree: an R-tree that is changed by 8-byte stores, in an order that keeps it usable after
+//! a crash at any instant (Cho 2020, "Failure-Atomic Byte-Addressable R-tree for Persistent
+//! Memory").
 //!
 //! Invariants, after each store that has become durable:
-//! - F1: an entry whose bit is set is whole, and durably so before the bit is set; of one that validates itself, its tag is the bit.
-//! - F2: the box of a child contains all that can be found below it, durably so before it can be.
-//! - F3: a node that is reachable is linked by one valid entry, by the root word, or by a committed log entry.
-//! - F4: what changes more than one word at once is said by a log entry that commits with one word; until that entry
-//!   is cleared, the nodes that it names have the bitmaps that it holds.
-//! - F5: sequence numbers, words of the log in nodes, marks, and the flag "dirty" are volatile. They become durable with their lines; so they, or
-//!   the log word beside the flag, carry the number of the session, and who opens the pool ignores them.
+//! - F1: an entry is durably whole before its bit is set. For an entry that validates itself, its
+//!   tag is the bit.
+//! - F2: the box of a child contains every entry that can be found below it, durably before it can
+//!   be found.
+//! - F3: a node that is reachable is linked by one valid entry, by the root word, or by a committed
+//!   log entry.
+//! - F4: a log entry describes a change of more than one word, and commits with one word. Until
+//!   that entry is cleared, the nodes that it names have the bitmaps that it holds.
+//! - F5: sequence numbers, log words of nodes, marks, and the flag "dirty" are volatile. They
+//!   become durable with their lines. So they, or the log word beside the flag, carry the number of
+//!   the session, and later sessions ignore them.
 //!
-//! And what a thread may build upon before its own fence, which covers what it has flushed itself alone:
-//! - F6: a box contains what is stored in its place now also in every state in which a power loss may leave it, unless it has a mark of this use
-//!   of the pool. So boxes shrink without a flush, one coordinate after the other inwards; they grow with a mark, or while their
-//!   node is locked until they are durable; and who relies on a box with a mark flushes its line.
+//! A thread's own fence covers only its own flushes. Before it, a thread may rely on these:
+//! - F6: in every state that a power loss may leave, a box contains its present value, unless it
+//!   has a mark of this session. So boxes shrink without a flush, each coordinate inwards. They
+//!   grow with a mark, or while their node is locked until they are durable. A writer that relies
+//!   on a marked box flushes its line.
+//! - F7: a commitment, of the log or the root word, is visible before it is durable. Until it is
+//!   both durable and complete, its writer holds the locks of all nodes that it changes or links:
+//!   the parent (or the root), the old nodes and the new ones. Insertions come through the parent,
+//!   and deletions lock a node to change its children. So until then nobody has stored anything on
+//!   one side that a power loss would lose by leaving the other side. Both sides hold the same, and
+//!   a search may use either.
 //!
-//! - F7: a commitment, of the log or the root word, is visible before it is durable. Until it is both and complete, its writer holds the
-//!   locks of all nodes that it changes or links: of the parent (or of the root), of the old nodes and of the new ones. Insertions come by
-//!   the parent, deletions change what is below a node with its lock. So until then nobody has built on the one side what a power loss
-//!   that leaves the other side would take away: the nodes of both hold the same, and a search may go by either.
-//!
-//! Writers hold the locks of a node and its parent while they link, unlink or move entries, taken from the
-//! root downwards (crabbing). Readers take none but where writers overtake them again and again; see `search.rs`.
+//! Writers hold the locks of a node and its parent while they link, unlink or move entries. They
+//! take locks from the root downwards (crabbing). Readers take locks only if writers overtake them
+//! again and again; see `search.rs`.
 
 mod access;
 mod check;
@@ -31,7 +39,6 @@ mod insert;
 mod layout;
 mod locks;
 mod log;
-mod look;
 mod merge;
 mod node;
 mod open;
@@ -47,6 +54,7 @@ mod tests;
 mod traits;
 mod tree;
 mod underfull;
+mod verify;
 
 pub use layout::LeafForm;
 pub use options::{Options, Rebalancing};

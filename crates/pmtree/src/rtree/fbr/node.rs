@@ -1,4 +1,4 @@
-//! Nodes where they lie in a pool.
+//! Nodes in a pool.
 
 use terrane_pmem::{Backend, Pool, View, WORD_LENGTH};
 
@@ -6,7 +6,7 @@ use super::layout::{LEVEL, LOG, Layout, Metadata, SEQUENCE};
 use crate::blocks;
 use crate::{Rect, Result};
 
-/// A node, where it lies in the pool.
+/// A node, in place in the pool.
 pub(super) struct Node<'a, const D: usize, B: Backend + 'a> {
     pub(super) offset: u64,
     layout: Layout<D>,
@@ -41,34 +41,37 @@ impl<const D: usize, B: Backend> Node<'_, D, B> {
         self.view.load(SEQUENCE)
     }
 
-    /// The word that says which log entry changes the node.
+    /// The word that names the log entry which changes the node.
     #[inline]
     pub(super) fn log_word(&self) -> u64 {
         self.view.load(LOG)
     }
 
-    /// What shows that entries went or moved: the sequence number and the log word.
+    /// The numbers that show whether entries went or moved: the sequence number and the log word.
     #[inline]
     pub(super) fn numbers(&self) -> (u64, u64) {
         (self.sequence(), self.log_word())
     }
 
-    /// What the header says; while a log entry changes the node, that one counts.
+    /// The bitmap in the header. While a log entry changes the node, the entry's bitmap counts
+    /// instead.
     ///
-    /// If the sequence number has not changed, it is what the header said at one instant, but for what a log entry brings in: entries
-    /// are inserted at the first free place, so while none goes, a bit comes in a later word only when those before have all
-    /// theirs, and these are read later. Words from before and after a log entry's bitmap are told by the number of the parent, or
-    /// by the root word, which change before the entry goes; in a parent of copies by its own.
+    /// If the sequence number has not changed, this is the header at one instant, apart from
+    /// bitmaps that a log entry brings in. The reason: entries are inserted at the first free
+    /// place. While none is removed, a later word gets a bit only when all earlier words are full,
+    /// and the earlier words are read later. A mixture of words from before and after a log entry's
+    /// bitmap is detected by the number of the parent, or by the root word, which change before the
+    /// log entry goes. In a parent of copies, its own number detects it.
     #[inline]
     pub(super) fn bitmap(&self) -> Metadata {
         Metadata::read(self.layout.words, |word| self.view.load(self.layout.bitmap_word(word)))
     }
 
-    /// Refuses a bitmap or a type that the node cannot have.
+    /// Returns an error for a bitmap or a type that the node cannot have.
     #[inline]
     pub(super) fn check_metadata(&self, pool: &Pool<B>, metadata: &Metadata) -> Result<()> {
         if metadata.has_entries_beyond(self.layout.fan_out) || metadata.is_leaf() != (self.level() == 0) {
-            return Err(blocks::damaged(pool, self.offset, "its bitmap or type cannot be"));
+            return Err(blocks::damaged(pool, self.offset, "it has an impossible bitmap or type"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Making, opening and closing trees.
+//! Creating, opening and closing trees.
 
 use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
@@ -7,11 +7,11 @@ use super::layout::{
     DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, LEAVES, LOG_START, Layout, LeafForm, Metadata, ROOT_WORD, SHORT_MARKS,
 };
 use super::log::Log;
-use super::look::{self, Look};
 use super::node::write_header;
 use super::options::Options;
 use super::tags;
 use super::tree::{FbrTree, MARK_SHIFT, marks_before};
+use super::verify::{self, Verified};
 use crate::rtree::split::check_fill_min;
 use crate::{Error, Result, creation, limits};
 
@@ -21,35 +21,41 @@ const CREATE_LINK: Site = Site::new("fbr.create.link");
 const SHORTEN: Site = Site::new("fbr.shorten");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Creates a tree in a new pool under a name that is free.
+    /// Creates a tree in a new pool under a free name.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let layout = Self::layout(options)?;
         let of_pool = creation::pool_options(LAYOUT_ID, &options.pool);
-        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::plant(pool, &layout))?;
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::initialise(pool, &layout))?;
         Ok(Self::new(pool, layout, options, block))
     }
 
-    /// Opens a tree; completes or undoes what a crash has left half done, in a time that does not depend on its size.
+    /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
+    /// not depend on the tree's size.
     ///
-    /// A pool that holds something else, a tree of another shape or a damaged one is refused, and its file left as it is: where the
-    /// tree's block, the nodes from the root to one leaf and those that the log names are no blocks of the length that the shape
-    /// says, where that leaf is of another form, the root of a level that no tree reaches, where no tree's block is named although the pool
-    /// has blocks, and where the log cannot be completed or undone. So that this holds for damage that only recovery meets, in a node that a
-    /// crash has left half changed, recovery is rehearsed before.
+    /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
+    /// another shape, or a damaged tree. It checks:
+    /// 1. the tree's block, the nodes on one path from the root to a leaf, and every node named in
+    ///    the log are blocks of the length for this shape;
+    /// 2. that leaf has the form of this shape, and the root a level that a tree can reach;
+    /// 3. the pool has no blocks, if its root word names no tree;
+    /// 4. the log can be completed or undone.
+    ///
+    /// Recovery may meet damage in a node that a crash has left half changed. So recovery is
+    /// rehearsed before it changes the file.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
-        let Some(Look { block, layout, has_short_marks, is_changing }) = look::look(found.pool())? else {
+        let Some(Verified { block, layout, has_short_marks, is_changing }) = verify::verify(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
             return Ok(Self::new(pool, layout, options, block));
         };
         if is_changing {
             let rehearsed = FbrTree::<D, _>::new(found.rehearse()?, layout, options, block);
             rehearsed.recover()?;
-            look::check_way_down(rehearsed.pool(), &layout, block)?;
+            verify::check_one_path(rehearsed.pool(), &layout, block)?;
         }
         if !has_short_marks {
             let session = found.pool().open_counter() + 1;
@@ -64,7 +70,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(tree)
     }
 
-    /// Makes all of it durable, also on the page cache, and marks the pool as closed.
+    /// Makes everything durable, also on the page cache, and marks the pool as closed.
     pub fn close(self) -> Result<()> {
         Ok(self.pool.close()?)
     }
@@ -73,12 +79,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         if leaves == LeafForm::SelfValidating && !Layout::<D>::ENTRIES_VALIDATE {
             return Err(Error::LongEntries { dimensions: D });
         }
-        Layout::new(fan_out, leaves).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
+        Layout::new(fan_out, leaves).ok_or_else(|| limits::fan_out_error(fan_out, FAN_OUT_MAX))
     }
 
-    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
-    /// Gives the offset of its block.
-    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
+    /// pool's root word is stored. Gives the offset of its block.
+    fn initialise(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         let length = LOG_START + Log::length(layout);
         pool.check_block_length(length.max(layout.node_length()))?;
         let mut intent = pool.intent();
@@ -106,19 +112,20 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(block)
     }
 
-    /// Lets new marks be above all those of [`LONG_MARK_SHIFT`] that the tree has.
+    /// Makes new marks greater than all marks of the tree that use [`LONG_MARK_SHIFT`].
     fn shorten_marks(pool: &Pool<B>, layout: &Layout<D>, block: u64) {
         pool.skip_openings(openings_with_short_marks(pool.open_counter()));
         pool.backend().store(block + LEAVES, layout.leaves.code() | SHORT_MARKS);
-        // Until the next fence, a power loss leads to it once more, which does no harm.
+        // A power loss before the next fence leads here once more, which is harmless.
         pool.backend().flush(block + LEAVES..block + LEAVES + WORD_LENGTH, SHORTEN);
     }
 }
 
-/// Low bits of the marks in trees that do not say [`SHORT_MARKS`].
+/// Low bits of the marks in trees without [`SHORT_MARKS`].
 const LONG_MARK_SHIFT: u32 = 40;
 
-/// The number of an opening whose marks are above those of [`LONG_MARK_SHIFT`] that a session and all before can have.
+/// The number of an opening whose marks are greater than all that a session and those before it can
+/// have made with [`LONG_MARK_SHIFT`].
 fn openings_with_short_marks(session: u64) -> u64 {
     (session + 1) << (LONG_MARK_SHIFT - MARK_SHIFT)
 }

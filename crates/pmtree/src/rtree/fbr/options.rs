@@ -1,4 +1,4 @@
-//! How trees are created and opened.
+//! Options for creating and opening trees.
 
 use terrane_pmem::PersistenceDomain;
 
@@ -6,30 +6,31 @@ use super::layout::{FIRST_WORD_ENTRIES, LAYOUT_ID, LeafForm};
 use crate::Split;
 use crate::rtree::split::FILL_MIN_PERCENT;
 
-/// How a tree changes nodes that are full or nearly empty (section 3.4 and 3.5 of the thesis).
+/// How a tree changes full or nearly empty nodes (sections 3.4 and 3.5 of the thesis).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rebalancing {
-    /// Half of a node moves to a new one, or a node takes in its sibling.
+    /// Half of a node moves to a new one, or a node takes the entries of its sibling.
     #[default]
     InPlace,
-    /// New nodes take the place of the old ones.
+    /// New nodes replace the old ones.
     CopyOnWrite,
 }
 
-/// How a tree is created or opened.
+/// Options for creating or opening a tree.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its own.
+    /// Entries of a node, 4 to 503. Up to 55, the bitmap is one word. An existing tree keeps its
+    /// own.
     pub fan_out: usize,
-    /// What says which entries of a leaf are valid. An existing tree keeps its own.
+    /// How valid entries of a leaf are marked. An existing tree keeps its own.
     pub leaves: LeafForm,
-    /// How nodes are split and merged; may be another one each time the tree is opened.
+    /// How nodes are split and merged. May differ each time the tree is opened.
     pub rebalancing: Rebalancing,
-    /// How the entries of a full node are divided; may be another one each time the tree is opened.
+    /// How the entries of a full node are divided. May differ each time the tree is opened.
     pub split: Split,
-    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
-    /// entries. A node with fewer takes some of a sibling's, or becomes one with it. May be another one
-    /// each time the tree is opened.
+    /// The least entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at
+    /// least two entries. A node with fewer takes some of a sibling's, or is merged with it. May
+    /// differ each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

@@ -1,4 +1,5 @@
-//! What follows a commitment in the log, in the operation itself and after a crash, and what undoes the rest.
+//! The steps after a commitment in the log, both in the operation itself and after a crash; and the
+//! undoing of uncommitted changes.
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Intent, Site, WORD_LENGTH};
@@ -18,7 +19,7 @@ const LINK_ENTRY: Site = Site::new("fbr.complete.link.entry");
 const LINK: Site = Site::new("fbr.complete.link");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Completes what was committed, and frees what is owned by entries that were not.
+    /// Completes committed changes, and frees the blocks of uncommitted entries.
     pub(super) fn recover(&self) -> Result<()> {
         for index in 0..ENTRIES {
             let Some((change, engagement)) = self.read_change(index)? else { continue };
@@ -49,11 +50,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Makes a change by way of a log entry, of nodes that are written and flushed; ends the intent that has acquired
-    /// the new ones. What unlinks nodes has reserved the other intent.
+    /// Makes a change by a log entry. Its nodes are written and flushed. Ends the intent that has
+    /// acquired the new nodes. A caller that unlinks nodes has reserved the other intent.
     ///
-    /// What can fail does so before the commitment. If something does after it, the pool is damaged: the entry stays, so that
-    /// readers go on by it, and writers refuse all nodes until the next opening.
+    /// Everything that can fail comes before the commitment. If something fails after it, the pool
+    /// is damaged. Then the entry stays, readers use it, and writers refuse all nodes until the
+    /// next opening.
     pub(super) fn make(
         &self,
         entry: Entry<'_, D, B>,
@@ -64,7 +66,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     ) -> Result<()> {
         let is_new = |role: &&Role| change.node(**role) != 0;
         let new = change.kind.acquired().iter().filter(is_new).map(|&role| self.lock_new(change.node(role)));
-        // Others come to them by the commitment, also before it is durable, and by the half of which the box is still to be told.
+        // Others reach the new nodes by the commitment, even before it is durable, and by the half
+        // whose box is not read yet.
         let _locks = new.collect::<Result<SmallVec<[_; 2]>>>()?;
         entry.prepare(change);
         self.backend().fence(site);
@@ -79,27 +82,29 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         outcome
     }
 
-    /// Brings a committed change into the nodes; each step may have been done already. When it returns, what was flushed of
-    /// them is durable, or will be with the announcement of what the change releases, which comes before the entry goes.
+    /// Applies a committed change to the nodes. Each step may have been done already. When it
+    /// returns, the flushed words are durable, or will be with the announcement of released blocks,
+    /// which comes before the entry is cleared.
     fn complete(&self, change: &Change) -> Result<()> {
         for &role in change.kind.changed() {
             let node = self.node(change.node(role))?;
             if let Some(bitmap) = change.bitmap_of(node.offset) {
-                self.bring_in(&node, bitmap)?;
+                self.apply_bitmap(&node, bitmap)?;
                 self.flush_header(&node, NODES);
             }
         }
         match change.kind {
             Kind::Split if change.node(Role::Parent) == 0 => {
-                // The fence of the root word is that of the nodes: while the entry is committed, it says what they hold.
+                // The fence of the root word covers the nodes. While the entry is committed, it
+                // holds their bitmaps.
                 self.store_root(change.node(Role::NewFirst), ROOT);
             }
             Kind::Split => {
                 let parent = self.node(change.node(Role::Parent))?;
                 self.link_sibling(&parent, change)?;
-                // Until here the sibling's entries are found by way of the first half's box.
+                // Until here the sibling's entries are found through the first half's box.
                 self.shrink(&parent, change.node(Role::First))?;
-                // For who does not know the sibling, also where no box got smaller.
+                // For readers that do not know the sibling, even if no box has shrunk.
                 self.bump(&parent);
             }
             Kind::Merge => {
@@ -118,8 +123,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
                 self.shrink(&parent, change.node(Role::Second))?;
                 self.bump(&parent);
             }
-            // One of the nodes that have changed. For who has read words of its bitmap from before and after that, and finds the entry
-            // gone: no number above it tells.
+            // The parent is one of the changed nodes. A reader may have words of its bitmap from
+            // before and after the change, and find the log entry cleared. No number above it
+            // tells.
             Kind::CopySplit | Kind::CopyMerge => self.bump(&self.node(change.node(Role::Parent))?),
         }
         Ok(())
@@ -130,7 +136,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut metadata = self.locked_metadata(parent)?;
         let sibling = self.node(change.node(Role::Second))?;
         if parent.slot_of(&metadata, sibling.offset).is_some() {
-            // Found by recovery alone; and the node was durable before the bit was set.
+            // Only recovery finds this. The node was durable before the bit was set.
             return Ok(());
         }
         let Some(slot) = metadata.first_free(self.layout.fan_out) else {
@@ -147,35 +153,41 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Makes a child's box as small as what the child holds, in place, each coordinate inwards or not at all. Whether it was larger.
+    /// Shrinks a child's box to its contents, in place, each coordinate inwards or not at all.
+    /// Gives whether it was larger.
     ///
-    /// This is not flushed: a larger box is right too (F2), and whoever enlarges it later flushes its line. So it may only shrink, or
-    /// the next writer would rely on a box that is durable nowhere (F6). Boxes of what the child holds can reach beyond its own, after
-    /// a power loss that one of them survived; what lies in them does not.
+    /// This is not flushed: a larger box is right too (F2), and a writer that enlarges it later
+    /// flushes its line. So the box may only shrink here. Otherwise the next writer would rely on a
+    /// box that is not durable in any state (F6). After a power loss that only one of the two
+    /// survived, boxes of the child's entries can reach beyond the child's own. The entries inside
+    /// do not.
     pub(super) fn shrink(&self, parent: &Node<'_, D, B>, child: u64) -> Result<bool> {
         let Some(slot) = parent.slot_of(&self.locked_metadata(parent)?, child) else {
             return Err(self.damaged(parent.offset, format!("it does not link its child at {child}")));
         };
         let child = self.node(child)?;
         let bounds = child.bounds(&self.locked_metadata(&child)?);
-        // Only boxes around nothing can have nothing in common with that of the child.
+        // Only empty boxes can have nothing in common with that of the child.
         let before = parent.rect(slot);
         let common = bounds.and_then(|bounds| before.intersection(&bounds)).filter(|common| *common != before);
         let Some(common) = common else { return Ok(false) };
-        // Before it: for who does not know what has moved out of the box, and for who looks twice for what is not there.
+        // Before the store: for readers that do not know where moved entries went, and for
+        // look-ups that search twice for an absent entry.
         self.bump(parent);
         Ok(self.store_rect(parent, slot, &common))
     }
 
-    /// Ends a change that is complete: frees what it has unlinked, once no reader can be there, and the log entry.
+    /// Ends a complete change: frees the unlinked nodes, once no reader can be in them, and the log
+    /// entry.
     fn finish(&self, entry: &Entry<'_, D, B>, change: &Change, mut released: Intent<'_, B>) -> Result<()> {
         for &role in change.kind.released() {
             if change.node(role) != 0 {
                 released.release(change.node(role), entry.link(role))?;
             }
         }
-        // The entry goes before the nodes' ties to it, at once for all of them: readers that meet one node with it and
-        // another one without would read both again until both are without.
+        // The entry is cleared before the nodes' ties to it, for all of them at once. Otherwise a
+        // reader that meets one node with the tie and another one without would read both again
+        // until both are without.
         entry.clear();
         for role in Role::ALL.into_iter().filter(|&role| change.node(role) != 0) {
             let node = self.node(change.node(role))?;
@@ -190,7 +202,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok(())
     }
 
-    /// Frees unlinked nodes when no reader that is on its way now can be in them.
+    /// Frees unlinked nodes when no present reader can be in them.
     pub(super) fn retire(&self, released: Intent<'_, B>) {
         released.retire(&self.pool.pin());
     }

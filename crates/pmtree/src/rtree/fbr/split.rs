@@ -20,8 +20,8 @@ const ROOT_NODE: Site = Site::new("fbr.split.root.node");
 const ROOT_LINK: Site = Site::new("fbr.split.root.link");
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Splits a node; the locks of it and of its parent, or of the root word, are held. The parent has entries free.
-    /// Gives the two halves.
+    /// Splits a node. The locks of it and of its parent, or of the root word, are held. The parent
+    /// has free entries. Gives the two halves.
     pub(super) fn split(&self, parent: Option<&Node<'_, D, B>>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         match (self.rebalancing, parent) {
             (Rebalancing::CopyOnWrite, Some(parent))
@@ -34,7 +34,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Which entries stay, and which go.
+    /// The entries that stay, and those that move.
     fn divide(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> [Metadata; 2] {
         let slots: Vec<usize> = metadata.slots().collect();
         let rects: Vec<Rect<D>> = slots.iter().map(|&slot| node.rect(slot)).collect();
@@ -46,8 +46,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         halves
     }
 
-    /// After a crash before the commitment nothing has changed; the new blocks are named by an intent, then by the log.
-    /// After it, recovery completes the split.
+    /// After a crash before the commitment nothing has changed; an intent, then the log, names the
+    /// new blocks. After the commitment, recovery completes the split.
     fn split_in_place(&self, parent: Option<&Node<'_, D, B>>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         let [stays, goes] = self.divide(node, &self.locked_metadata(node)?);
         let entry = self.take_log_entry();
@@ -72,7 +72,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok([node.offset, sibling.offset])
     }
 
-    /// The bit of the node is exchanged for those of two copies of its halves.
+    /// Exchanges the bit of the node for those of copies of its two halves.
     fn split_by_copies(&self, parent: &Node<'_, D, B>, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         let mut bitmap = self.locked_metadata(parent)?;
         let free: Vec<usize> = bitmap.free(self.layout.fan_out).take(2).collect();
@@ -102,7 +102,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         Ok([change.node(Role::NewFirst), change.node(Role::NewSecond)])
     }
 
-    /// The root word is exchanged, which needs no log: it links the new root, and that one the copies.
+    /// Exchanges the root word, which needs no log: it links the new root, which links the copies.
     fn split_root_by_copies(&self, node: &Node<'_, D, B>) -> Result<[u64; 2]> {
         let halves = self.divide(node, &self.locked_metadata(node)?);
         let mut acquired = self.pool.intent();
@@ -114,7 +114,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             children.push((self.fill(&copy, node.level(), &[(node, half)], ROOT_COPY), copy.offset));
         }
         self.fill_inner(&root, node.level() + 1, &children, ROOT_NODE);
-        // Others come to them by the root word, also before it is durable.
+        // Others reach them by the root word, even before it is durable.
         let new = [root.offset, children[0].1, children[1].1];
         let _locks = new.into_iter().map(|new| self.lock_new(new)).collect::<Result<SmallVec<[_; 3]>>>()?;
         let mut released = self.pool.intent();
@@ -132,7 +132,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.backend().persist(self.root_word()..self.root_word() + WORD_LENGTH, site);
     }
 
-    /// Writes a node with copies of entries, and flushes it; the box around them.
+    /// Writes a node with copies of entries, and flushes it. Gives the box around them.
     pub(super) fn fill(
         &self,
         node: &Node<'_, D, B>,
@@ -177,6 +177,6 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// The box around some of a node's entries.
     pub(super) fn bounds_of(&self, node: &Node<'_, D, B>, metadata: &Metadata) -> Result<Rect<D>> {
-        node.bounds(metadata).ok_or_else(|| self.damaged(node.offset, "it has no entries, and should have"))
+        node.bounds(metadata).ok_or_else(|| self.damaged(node.offset, "it has no entries, although it must"))
     }
 }

@@ -1,11 +1,11 @@
-//! What only the inside of a tree shows: who holds which lock, which marks are given, which boxes grow.
+//! Behaviour that shows only inside of a tree: held locks, marks, and boxes that grow.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, go_on_to, interrupt};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt, interrupt_again};
 use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
 use terrane_storage::sync::{AtomicU64, Ordering};
 use terrane_testkit::MemoryStorage;
@@ -29,8 +29,8 @@ fn entry(number: u64) -> Entry {
     (Rect::point([(number * 37 % 101) as f64, (number * 53 % 97) as f64]).unwrap(), number)
 }
 
-/// New nodes that are reached by a commitment: by the log, if what it says is not done, or by the root word, if that is another than
-/// before and not durable yet.
+/// New nodes that are reached by a commitment: by a log entry that is not done, or by the root
+/// word, if that is new and not durable yet.
 fn new_nodes(tree: &Tree, root_before: u64, is_root_durable: bool) -> Vec<u64> {
     let mut new = Vec::new();
     for (change, engagement) in (0..ENTRIES).filter_map(|index| tree.read_change(index).unwrap()) {
@@ -47,18 +47,19 @@ fn new_nodes(tree: &Tree, root_before: u64, is_root_durable: bool) -> Vec<u64> {
     new
 }
 
-/// Stops an operation at each of its changes; how many new nodes were reached there, all of them locked.
+/// Stops an operation at each of its changes. Gives how many new nodes were reached there, all of
+/// them locked.
 fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send + Copy + 'static) -> usize {
     let open = || Arc::new(Tree::open(&*image.storage(), "tree", options).unwrap());
     let changes_to = |at: At| {
         (0..).find(|&changes| {
             let tree = open();
             let stopped = Stopped::start(At::Change, changes, move || run(&tree));
-            stopped.go_on(at, 0);
+            stopped.resume_until(at, 0);
             Stopped::end([stopped]) == [false]
         })
     };
-    // Its fence is behind the last change from which it is reached.
+    // Its fence comes after the last change from which it is reached.
     let site = match options.rebalancing {
         Rebalancing::InPlace => "fbr.complete.root",
         Rebalancing::CopyOnWrite => "fbr.split.root.link",
@@ -82,8 +83,9 @@ fn stop_everywhere(image: &Image, options: &Options, run: impl Fn(&Tree) + Send 
     reached
 }
 
-/// Invariant F7. Who came to a new node by a commitment that is not durable, and changed what is below it, would change what a power
-/// loss puts below another node; and the box of a new half would be told while it changes.
+/// Invariant F7. If a thread reached a new node by a commitment that is not durable, and changed
+/// its subtree, it would change entries that a power loss puts below another node. Also, the box of
+/// a new half would be read while it changes.
 #[test]
 fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
     let forms = [LeafForm::Bitmap, LeafForm::SelfValidating];
@@ -120,17 +122,18 @@ fn nodes_that_a_commitment_links_are_locked_until_it_is_durable_and_complete() {
     }
 }
 
-/// New halves that a committed split has, if they are inner nodes.
+/// New halves of a committed split, if they are inner nodes.
 fn new_inner_half(tree: &Tree) -> Option<u64> {
     let changes = (0..ENTRIES).filter_map(|index| tree.read_change(index).unwrap());
     let committed = changes.filter(|(_, engagement)| engagement.progress == Progress::Committed);
-    // Of a root, the box is told before.
+    // The box of a root is read before.
     let is_linked = |change: &Change| change.kind == Kind::Split && change.node(Role::Parent) != 0;
     let halves = committed.filter(|(change, _)| is_linked(change)).map(|(change, _)| change.node(Role::Second));
     halves.into_iter().find(|&half| tree.node(half).unwrap().level() > 0)
 }
 
-/// An entry below a node of leaves, without which its leaf has too few and a sibling entries to give.
+/// An entry below a node of leaves. Without it, its leaf has too few entries, and a sibling has
+/// entries to give.
 fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     let node = tree.node(node).unwrap();
     let children: Vec<_> = node.bitmap().slots().map(|slot| tree.node(node.target(slot)).unwrap()).collect();
@@ -140,13 +143,14 @@ fn entry_that_moves_others(tree: &Tree, node: u64) -> Option<Entry> {
     Some((few.rect(slot), few.target(slot)))
 }
 
-/// The box of a new half is told while its lock is held. A deletion that moved entries between its children meanwhile would make one
-/// child's box larger after it was read, and the other one's smaller before.
+/// The box of a new half is read while its lock is held. If a deletion could move entries between
+/// its children meanwhile, one child's box would grow after it was read, and the other one's shrink
+/// before.
 #[test]
-fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
+fn entries_that_move_within_a_new_half_while_its_box_is_read_are_found() {
     const COMMIT: At = At::Fence("fbr.log.commit");
     const CLEAR: At = At::Fence("fbr.log.clear");
-    // Trees in which what moves goes to the side of the box that its old place alone has reached.
+    // Trees in which entries move to a side of the box that only their old place has reached.
     const SEEDS: [u64; 6] = [264, 361, 437, 453, 468, 570];
     let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
     for (seed, load) in SEEDS.into_iter().flat_map(|seed| (0..40).map(move |load| (seed, load))) {
@@ -163,13 +167,14 @@ fn what_moves_within_a_new_half_while_its_box_is_told_is_found() {
         let mut tree = Arc::new(Tree::open(&*image.storage(), "tree", &options).unwrap());
         let (inserting, rect, payload) = (tree.clone(), *rect, *payload);
         let insertion = Stopped::start(COMMIT, 0, move || inserting.insert(&rect, payload).unwrap());
-        // What is deleted is chosen before anything is linked.
+        // The entry to delete is chosen before anything is linked.
         let moving = new_inner_half(&tree).and_then(|half| Some((half, entry_that_moves_others(&tree, half)?)));
         let (half, (rect, payload)) = moving.expect("the insertion divides an inner node with such a leaf");
-        insertion.go_on(At::Load, load);
+        insertion.resume_until(At::Load, load);
         let mut running = vec![insertion];
         let mut deleted = None;
-        // Where the half is locked, the deletion has to wait; else it goes on up to where it needs the parent.
+        // If the half is locked, the deletion has to wait; otherwise it runs until it needs the
+        // parent.
         if new_inner_half(&tree) == Some(half) && tree.locks.of(half).try_write().is_some() {
             let deleting = tree.clone();
             running.push(Stopped::start(CLEAR, 0, move || assert!(deleting.delete(&rect, payload).unwrap())));
@@ -210,8 +215,8 @@ fn assert_has_failed(outcome: Result<()>) {
     assert!(reason.contains("has failed in the middle"), "{reason}");
 }
 
-/// What is wrong shows when the commitment is brought into the node, which is the root or a child of it. Readers go on by the log,
-/// which says all that was there.
+/// The damage shows when the commitment is applied to the node, which is the root or a child of it.
+/// Readers continue with the log, which still has everything.
 #[test]
 fn writers_refuse_everything_that_a_change_has_left_in_the_middle() {
     const FEW: u64 = 4;
@@ -239,7 +244,7 @@ fn writers_refuse_everything_that_a_change_has_left_in_the_middle() {
     }
 }
 
-/// The other half is reached by the entry alone: the root links one child.
+/// Only the log entry leads to the other half: the root links one child.
 #[test]
 fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
     let options = options(Rebalancing::InPlace, LeafForm::SelfValidating);
@@ -256,14 +261,15 @@ fn a_root_of_one_child_stays_while_a_change_of_that_child_has_failed() {
         let leaf = tree.node(root.target(slot)).unwrap();
         leaf.bitmap().slots().for_each(|slot| tree.backend().store(leaf.word(tree.layout.mark(slot)), 0));
         reason_of(tree.insert(&rect, payload));
-        // As a deletion does whose leaf was sound before.
+        // As after a deletion whose leaf was sound before.
         assert_has_failed(tree.lower_root());
         assert_eq!(tree.root().unwrap().offset, root.offset);
         return;
     }
 }
 
-/// A node that was copied does not say so until the end, and is not among those that name the entry.
+/// A copied node does not show the change until its end, and is not among those that name the log
+/// entry.
 #[test]
 fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
     for rebalancing in [Rebalancing::InPlace, Rebalancing::CopyOnWrite] {
@@ -282,9 +288,9 @@ fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
     }
 }
 
-/// Marks are 32 bits of a number and the session's above.
+/// Marks are 32 bits of a number, with the session above.
 #[test]
-fn marks_run_on_into_those_of_openings_that_never_were() {
+fn marks_continue_into_those_of_skipped_openings() {
     const MARKS: u64 = 1 << tree::MARK_SHIFT;
     for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
         let (controller, options) = (Controller::new(), options(Rebalancing::InPlace, leaves));
@@ -295,20 +301,20 @@ fn marks_run_on_into_those_of_openings_that_never_were() {
             tree.marks.store(number - number.min(6), Ordering::Relaxed);
             let before = tree.new_mark();
             (0..12).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
-            assert!(before > last && tree.is_of_now(before), "{before}");
+            assert!(before > last && tree.is_mark_of_session(before), "{before}");
             last = tree.new_mark();
             assert_eq!(tree.pool().open_counter(), session, "{number}");
-            assert!(tree.is_of_now(last) && last >> tree::MARK_SHIFT <= session, "{last}");
+            assert!(tree.is_mark_of_session(last) && last >> tree::MARK_SHIFT <= session, "{last}");
         }
         drop(tree);
         let image = controller.process_kill(controller.events());
         let mut tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
-        assert!(tree.new_mark() > last && !tree.is_of_now(last), "{last}");
+        assert!(tree.new_mark() > last && !tree.is_mark_of_session(last), "{last}");
         assert_eq!(tree.check().unwrap().entries, 60);
     }
 }
 
-/// The boxes of all children, by where they are.
+/// The boxes of all children, by their places.
 fn boxes_of_children<const D: usize, B: Backend>(tree: &FbrTree<D, B>) -> BTreeMap<(u64, usize), Rect<D>> {
     let mut boxes = BTreeMap::new();
     let mut nodes = vec![tree.root().unwrap()];
@@ -321,7 +327,7 @@ fn boxes_of_children<const D: usize, B: Backend>(tree: &FbrTree<D, B>) -> BTreeM
     boxes
 }
 
-/// What the free slots of nodes above leaves name.
+/// The targets in the free slots of nodes above leaves.
 fn targets_of_free_slots(tree: &Tree) -> BTreeMap<(u64, usize), u64> {
     let mut targets = BTreeMap::new();
     let mut nodes = vec![tree.root().unwrap()];
@@ -335,8 +341,8 @@ fn targets_of_free_slots(tree: &Tree) -> BTreeMap<(u64, usize), u64> {
     targets
 }
 
-/// A search that has read the node before, when one of these was no free slot, would go where its block serves another purpose by then:
-/// nobody has retired it.
+/// If the slot was valid when a search read the node, the search would follow it to a block with
+/// another purpose by then, as nobody has retired it.
 #[test]
 fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
     let mut refused = 0;
@@ -351,7 +357,7 @@ fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
         for (rect, payload) in entries.take(50) {
             let before = targets_of_free_slots(&tree);
             if tree.insert(&rect, payload).is_err() {
-                // Another one, above it, may have had space.
+                // Another split above it may have had space.
                 for (place, target) in targets_of_free_slots(&tree) {
                     assert_eq!(before.get(&place).copied().unwrap_or(target), target, "{number}, {payload}: {place:?}");
                 }
@@ -362,7 +368,8 @@ fn a_split_that_has_no_space_leaves_no_trace_in_the_node_above() {
     assert!(refused > 100, "{refused} were refused");
 }
 
-/// Of insertions that split nothing: each of them takes a flush for each box that grows and `least` more, and so many fences.
+/// Insertions without splits. Each takes `least` flushes and one for each box that grows, and a
+/// fixed number of fences.
 fn insertion_costs<const D: usize>(leaves: LeafForm, rebalancing: Rebalancing) {
     let options = Options { fan_out: 8, ..options(rebalancing, leaves) };
     let storage = Controller::new().storage();
@@ -399,8 +406,8 @@ fn an_insertion_takes_exactly_one_more_flush_for_each_box_that_grows() {
     }
 }
 
-/// Deletes an entry and inserts it again, by which numbers of its leaf and of nodes above it change, again and again while a search is on
-/// its way: until that has taken locks.
+/// Deletes an entry and inserts it again, which changes numbers of its leaf and of nodes above it.
+/// It repeats this during a search, until the search takes locks.
 fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     let root = tree.root().unwrap().offset;
     if tree.locks.root.try_write().is_none() || tree.locks.of(root).try_write().is_none() {
@@ -409,10 +416,11 @@ fn overtake(tree: Arc<Tree>, (rect, payload): Entry, times: Arc<AtomicU64>) {
     assert!(times.fetch_add(1, Ordering::Relaxed) < 10_000, "the search goes on for ever");
     assert!(tree.delete(&rect, payload).unwrap());
     tree.insert(&rect, payload).unwrap();
-    go_on_to(At::Load, 7, move || overtake(tree, (rect, payload), times));
+    interrupt_again(At::Load, 7, move || overtake(tree, (rect, payload), times));
 }
 
-/// Runs a search that a writer overtakes from a load on, until it takes locks or ends; what it gives, and how often that happened.
+/// Runs a search that a writer overtakes from a load on, until it takes locks or ends. Gives its
+/// result, and how often that happened.
 fn overtaken<T>(tree: &Arc<Tree>, moved: Entry, from: usize, search: impl FnOnce(&Tree) -> T) -> (T, u64) {
     let times = Arc::new(AtomicU64::new(0));
     let (of_writer, overtaking) = (tree.clone(), times.clone());
@@ -420,7 +428,7 @@ fn overtaken<T>(tree: &Arc<Tree>, moved: Entry, from: usize, search: impl FnOnce
     (found, times.load(Ordering::Relaxed))
 }
 
-/// Else it would end when the writer does, and all that is retired meanwhile would wait for it.
+/// Otherwise it would end only when the writer does, and all retired blocks would wait for it.
 #[test]
 fn a_search_that_writers_overtake_again_and_again_ends() {
     const COUNT: u64 = 100;
@@ -442,7 +450,8 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
             let tree = Arc::new(Tree::create(&MemoryStorage::new(), "tree", &options).unwrap());
             let far = (Rect::point([1e6; 2]).unwrap(), COUNT);
             (0..COUNT).map(entry).chain([far]).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
-            // One that changes the root, one among the others; from the beginning on, and when some are found already.
+            // One that changes the root, and one among the others; from the beginning, and when
+            // some are found already.
             for (moved, from) in [(far, 7), (far, 900), (entry(50), 7), (entry(50), 300), (entry(50), 900)] {
                 let (mut found, times) = overtaken(&tree, moved, from, window);
                 assert!(times > 0, "{options:?}");
@@ -463,7 +472,8 @@ fn a_search_that_writers_overtake_again_and_again_ends() {
     }
 }
 
-/// So many entries at one place that a look-up of one reads most leaves, while others go and come there or elsewhere.
+/// A look-up of one of many entries at one place, which reads most leaves, while others are
+/// deleted and inserted there or elsewhere.
 #[test]
 fn a_look_up_that_writers_overtake_again_and_again_ends() {
     const COUNT: u64 = 60;
@@ -496,7 +506,7 @@ fn a_look_up_that_writers_overtake_again_and_again_ends() {
     }
 }
 
-/// Takes all entries but so many away from a node.
+/// Removes all entries of a node except the first `entries`.
 fn keep(tree: &Tree, node: u64, entries: usize) {
     let node = tree.node(node).unwrap();
     let mut metadata = tree.metadata(&node);
@@ -505,7 +515,7 @@ fn keep(tree: &Tree, node: u64, entries: usize) {
 }
 
 #[test]
-fn nodes_that_a_deletion_cannot_mend_are_noted() {
+fn nodes_that_a_deletion_cannot_repair_are_noted() {
     let storage = MemoryStorage::new();
     let named = |name: &str| {
         let options = options(Rebalancing::InPlace, LeafForm::Bitmap);
@@ -524,28 +534,28 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     let alone = named("alone");
     let parent = children(&alone, alone.root().unwrap().offset)[0];
     let leaf = children(&alone, parent)[0];
-    let mend = |tree: &Tree| tree.mend_underflow(&tree.node(parent).unwrap(), &tree.node(leaf).unwrap()).unwrap();
+    let mend = |tree: &Tree| tree.repair_underflow(&tree.node(parent).unwrap(), &tree.node(leaf).unwrap()).unwrap();
     assert_eq!(alone.node(parent).unwrap().level(), 1);
     keep(&alone, leaf, 1);
     keep(&alone, parent, 1);
     assert!(!is_noted(&alone));
     mend(&alone);
     assert!(is_noted(&alone));
-    // With another parent than it had; full enough, with too few entries, and gone.
+    // With another parent than before; full enough, with too few entries, and unlinked.
     let moved = named("moved");
     let other = children(&moved, moved.root().unwrap().offset)[1];
-    let tidy = |tree: &Tree| tree.tidy_above(&[other, leaf]).unwrap();
-    tidy(&moved);
+    let shrink_and_repair = |tree: &Tree| tree.repair_above(&[other, leaf]).unwrap();
+    shrink_and_repair(&moved);
     assert!(!is_noted(&moved));
     keep(&moved, leaf, 1);
-    tidy(&moved);
+    shrink_and_repair(&moved);
     assert!(is_noted(&moved));
     let gone = named("gone");
     keep(&gone, leaf, 1);
     gone.mark_unlinked(&gone.node(leaf).unwrap());
-    tidy(&gone);
+    shrink_and_repair(&gone);
     assert!(!is_noted(&gone));
-    // A root with one child, which nothing can be announced of on a full disk.
+    // A root with one child, whose release cannot be announced on a full disk.
     let high = named("high");
     let root = high.root().unwrap().offset;
     keep(&high, root, 1);
@@ -570,7 +580,7 @@ fn nodes_that_a_deletion_cannot_mend_are_noted() {
     assert_ne!(high.root().unwrap().offset, root);
 }
 
-/// Who has read an engagement tells by its state that the entry has been used again since.
+/// The state of an engagement shows a later use of the entry.
 #[test]
 fn uses_of_a_log_entry_are_told_apart() {
     let mut tree =

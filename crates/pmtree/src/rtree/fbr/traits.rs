@@ -1,4 +1,4 @@
-//! The tree in the place of any other.
+//! The tree under the common interfaces.
 
 use terrane_pmem::{Backend, Pool};
 use terrane_storage::Storage;

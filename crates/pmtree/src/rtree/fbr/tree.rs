@@ -1,4 +1,4 @@
-//! A tree in use.
+//! An open tree.
 
 use std::fmt::Debug;
 
@@ -14,9 +14,10 @@ use crate::{Error, Split, blocks};
 
 /// A tree of boxes in `D` dimensions, 2 to 4, each with a payload of 8 bytes, in a pool of its own.
 ///
-/// It is a multiset: what is inserted twice is there twice. Insertions, deletions and exact look-ups are durably
-/// linearizable: each is done when its call returns, whatever crash follows, and what one of them has seen stays.
-/// Any number of threads share a tree. Dropping it without [`FbrTree::close`] is as if the process had been killed.
+/// It is a multiset: an entry that is inserted twice exists twice. Insertions, deletions and exact
+/// look-ups are durably linearizable: each is complete when its call returns, whatever crash
+/// follows, and entries that it has seen stay. Any number of threads share a tree. Dropping it
+/// without [`FbrTree::close`] has the effect of a kill.
 ///
 /// Other dimensions do not compile:
 /// ```no_run
@@ -26,7 +27,8 @@ use crate::{Error, Split, blocks};
 /// let tree: FbrTree<4> = FbrTree::create(storage, "tree", options)?;
 /// # Ok(())
 /// # }
-/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// # let storage = terrane_testkit::MemoryStorage::new();
+/// # create(&storage, &Options::new(PersistenceDomain::PageCache)).unwrap();
 /// ```
 /// ```compile_fail,E0080
 /// # use terrane_pmtree::fbr::{FbrTree, Options};
@@ -35,7 +37,8 @@ use crate::{Error, Split, blocks};
 /// let tree: FbrTree<5> = FbrTree::create(storage, "tree", options)?;
 /// # Ok(())
 /// # }
-/// # create(&terrane_testkit::MemoryStorage::new(), &Options::new(PersistenceDomain::PageCache)).unwrap();
+/// # let storage = terrane_testkit::MemoryStorage::new();
+/// # create(&storage, &Options::new(PersistenceDomain::PageCache)).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct FbrTree<const D: usize, B: Backend = Native> {
@@ -43,20 +46,20 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     pub(super) layout: Layout<D>,
     pub(super) rebalancing: Rebalancing,
     pub(super) split: Split,
-    /// Fewest entries of a node that is not the root and that no crash has left.
+    /// Least entries of a node that is not the root, except after crashes.
     pub(super) fill_min: usize,
     /// Offset of the block that holds the root word and the log.
     pub(super) block: u64,
-    /// Number of this use of the pool, which volatile words carry.
+    /// Number of this session, which volatile words carry.
     pub(super) session: u64,
     pub(super) locks: Locks,
     pub(super) log: Log,
     pub(super) marks: AtomicU64,
-    /// Whether deletions may have left nodes with fewer entries than they should have, for lack of space or of a sibling, or since others
-    /// have changed the way to them: it is not known of those of an earlier use of the pool.
+    /// Whether deletions may have left nodes with too few entries. Causes are a lack of space, a
+    /// missing sibling, and changes of the path by others. After an opening it is unknown.
     pub(super) may_be_underfull: AtomicBool,
-    /// Held by who mends these; taken before any node's lock.
-    pub(super) mending: Mutex<()>,
+    /// Held while these are repaired. It is taken before any node's lock.
+    pub(super) repairing: Mutex<()>,
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
@@ -76,7 +79,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             log: Log::new(),
             marks: AtomicU64::new(0),
             may_be_underfull: AtomicBool::new(true),
-            mending: Mutex::new(()),
+            repairing: Mutex::new(()),
         }
     }
 
@@ -98,26 +101,29 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         blocks::damaged(&self.pool, offset, reason)
     }
 
-    /// A mark that no other operation has, in this use of the pool or another one.
+    /// A mark that no other operation has, in this session or another one.
     pub(super) fn new_mark(&self) -> u64 {
         let number = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
-        // The marks run on into those of the next opening, which is made a later one while there are many left.
+        // When half of a session's marks are used, the next opening gets a later number, since the
+        // marks continue into those of that opening.
         if number % (1 << MARK_SHIFT) == 1 << (MARK_SHIFT - 1) {
             self.pool.skip_openings(self.session + (number >> MARK_SHIFT) + 1);
         }
         marks_before(self.session) + number
     }
 
-    /// Whether a mark is one of this use of the pool: what an earlier one has left marked is as durable as it ever will be.
-    pub(super) fn is_of_now(&self, mark: u64) -> bool {
+    /// Whether a mark is of this session. A box that an earlier one has left marked is as durable
+    /// as it ever will be.
+    pub(super) fn is_mark_of_session(&self, mark: u64) -> bool {
         mark >> MARK_SHIFT >= self.session
     }
 }
 
-/// Low bits of a mark, which number those of a session; the session lies above, in so few bits that the highest is free.
+/// Low bits of a mark, which number the marks of a session. The session is above, in few enough
+/// bits to leave the highest one free.
 pub(super) const MARK_SHIFT: u32 = 32;
 
-/// A number right before the marks of a session, which none of them is.
+/// A number right before the marks of a session. No mark equals it.
 pub(super) fn marks_before(session: u64) -> u64 {
     session << MARK_SHIFT
 }

@@ -1,7 +1,9 @@
-//! Who finds no space takes what is retired and kept by nobody, and mends what deletions had no space to mend.
+//! Recovery from a lack of space: operations reclaim retired blocks that nobody keeps, and repair
+//! nodes that deletions had no space to repair.
 //!
-//! A merge takes a slot of the pool, and on a full disk there may be none while readers keep them all. The deletion is durable without
-//! it; but the block of a leaf that is empty then is no other's, also after the pool was opened again.
+//! A merge takes a slot of the pool. On a full disk there may be none while readers keep all of
+//! them. The deletion is durable without the merge. But the block of a leaf that is empty then
+//! cannot be reused, even after the pool was opened again.
 
 use std::collections::HashSet;
 
@@ -14,40 +16,41 @@ use crate::blocks;
 use crate::rtree::search::Path;
 use crate::{Error, Result};
 
-/// Nodes that are mended under one guard, which keeps their blocks and slots: a round.
-const MENDED_AT_ONCE: usize = 8;
+/// Nodes that are repaired in a round, under one guard. The guard keeps their blocks and slots.
+const REPAIRED_AT_ONCE: usize = 8;
 
-/// Rounds in a row that release something which does not come free, as readers keep it.
+/// The most consecutive rounds that release blocks which readers then keep.
 const BARREN_ROUNDS: usize = 8;
 
-/// How often the tree is gone over.
+/// The most walks over the tree.
 const WALKS: usize = 64;
 
-/// How often is tried what has failed, with what others, or it itself, have left.
+/// The most retries with space that others, or the operation itself, have left.
 const ATTEMPTS: usize = 8;
 
-/// How often is waited for what others hold, and how often before nodes are looked for again.
+/// The most waits for space that others hold, and the waits before nodes are searched for again.
 const WAITS: usize = 64;
 const WAITS_OF_WALK: usize = 8;
 
 /// A walk over nodes with too few entries, a few at a time.
 #[derive(Debug, Default)]
 struct Walk {
-    /// Those that were tried before.
+    /// Nodes that were tried before.
     tried: HashSet<u64>,
-    /// Others, each with the nodes above it from the root down.
+    /// Other nodes, each with the nodes above it from the root down.
     paths: Vec<Path>,
-    /// The slots from the root down to the last of them. What has changed before it is for another walk.
+    /// The slots from the root down to the last of them. Changes before it are left to another
+    /// walk.
     place: Vec<usize>,
     visited: usize,
-    mended: usize,
+    repaired: usize,
 }
 
-/// What came of some of them.
+/// The result of a round.
 #[derive(Debug, Default)]
 struct Round {
     found: usize,
-    mended: usize,
+    repaired: usize,
     /// Whether blocks were released.
     has_released: bool,
 }
@@ -58,42 +61,45 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         self.may_be_underfull.store(true, Ordering::Release);
     }
 
-    /// Tries something that has failed for lack of space again: when what is retired and kept by nobody is free, after a few nodes that
-    /// have too few entries were mended, and after more of them, until it succeeds, or none are left that can be mended, or
-    /// readers keep what is released. One thread is at it at a time; others wait for what comes of it.
-    pub(super) fn find_space_for(&self, attempt: impl Fn() -> Result<()>) -> Result<()> {
-        let _mending = self.mending.lock();
+    /// Retries an operation that has failed for lack of space. It does so when retired blocks that
+    /// nobody keeps are free, and again after each round of repairing nodes with too few entries.
+    /// It ends in one of three ways: the operation succeeds; no node is left to repair; or readers
+    /// keep the released blocks. One thread does this at a time, and the others wait for its
+    /// result.
+    pub(super) fn retry_with_space(&self, attempt: impl Fn() -> Result<()>) -> Result<()> {
+        let _mending = self.repairing.lock();
         let mut walk = Walk::default();
         let (mut walks_left, mut barren_left, mut waits_left) = (WALKS, BARREN_ROUNDS, WAITS);
         let mut has_found = false;
         loop {
-            let Some((failed, has_reclaimed)) = self.attempt_with_what_is_free(&attempt)? else { return Ok(()) };
+            let Some((failed, has_reclaimed)) = self.attempt_after_reclaim(&attempt)? else { return Ok(()) };
             if has_reclaimed {
                 barren_left = BARREN_ROUNDS;
             }
             let mut is_left = false;
             if walks_left > 0 && barren_left > 0 && self.may_be_underfull.swap(false, Ordering::AcqRel) {
-                let round = self.mend_some(&mut walk).inspect_err(|_| self.note_underfull())?;
-                // For lack of space, or as others changed what was met.
+                let round = self.repair_some(&mut walk).inspect_err(|_| self.note_underfull())?;
+                // For lack of space, or because others changed the nodes.
                 is_left = self.may_be_underfull.load(Ordering::Acquire);
                 has_found |= round.found > 0;
                 if has_found {
                     self.note_underfull();
                 }
                 barren_left -= usize::from(round.has_released);
-                if round.mended == 0 && is_left {
+                if round.repaired == 0 && is_left {
                     walk = Walk::default();
-                } else if round.found == MENDED_AT_ONCE {
+                } else if round.found == REPAIRED_AT_ONCE {
                     continue;
                 } else {
-                    // Some may have too few entries yet, as they were joined with others that had few, or as the nodes above
-                    // them were gone.
-                    walks_left = if walk.mended > 0 { walks_left - 1 } else { 0 };
+                    // Some may still have too few entries: they were merged with others that had
+                    // few, or the nodes above them were gone.
+                    walks_left = if walk.repaired > 0 { walks_left - 1 } else { 0 };
                     walk = Walk::default();
                     continue;
                 }
             }
-            // What was mended, or would be, may wait for operations of others, which are short.
+            // Repaired nodes, or those to repair, may wait for operations of others, which are
+            // short.
             if waits_left == 0 || !(has_found || is_left) {
                 return Err(failed);
             }
@@ -106,9 +112,10 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Tries it when all is free that is kept by nobody; how it has failed for lack of space, and whether something was free by then. What
-    /// it has split before it failed may have left blocks.
-    fn attempt_with_what_is_free(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<(Error, bool)>> {
+    /// Tries the operation when every block that nobody keeps is free. Gives how it has failed for
+    /// lack of space, and whether something became free. The nodes that it has split before it
+    /// failed may have left blocks.
+    fn attempt_after_reclaim(&self, attempt: &impl Fn() -> Result<()>) -> Result<Option<(Error, bool)>> {
         let mut has_reclaimed = self.pool.reclaim()? > 0;
         let mut attempts_left = ATTEMPTS;
         loop {
@@ -124,8 +131,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Goes on with a walk, and tries to mend the next nodes; fewer than [`MENDED_AT_ONCE`] at its end.
-    fn mend_some(&self, walk: &mut Walk) -> Result<Round> {
+    /// Continues a walk, and tries to repair the next nodes; fewer than [`REPAIRED_AT_ONCE`] at its
+    /// end.
+    fn repair_some(&self, walk: &mut Walk) -> Result<Round> {
         let _pinned = self.pool.pin();
         self.lower_root()?;
         let root = self.root()?;
@@ -134,18 +142,18 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let paths = std::mem::take(&mut walk.paths);
         let mut round = Round { found: paths.len(), ..Round::default() };
         for path in &paths {
-            self.tidy_above(path)?;
+            self.repair_above(path)?;
             if let &[.., parent, node] = path.as_slice() {
                 walk.tried.insert(node);
-                self.note_mended(parent, node, &mut round)?;
+                self.note_repaired(parent, node, &mut round)?;
             }
         }
-        walk.mended += round.mended;
+        walk.repaired += round.repaired;
         Ok(round)
     }
 
-    /// Notes what has come of a node below a parent, if that is part of the tree.
-    fn note_mended(&self, parent: u64, node: u64, round: &mut Round) -> Result<()> {
+    /// Records the result for a node below a parent, if that is part of the tree.
+    fn note_repaired(&self, parent: u64, node: u64, round: &mut Round) -> Result<()> {
         let (parent, node) = (self.node(parent)?, self.node(node)?);
         let _lock = self.lock(&parent)?;
         if self.is_unlinked(&parent) {
@@ -153,12 +161,12 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
         let is_linked = self.links(&parent, node.offset)?;
         round.has_released |= !is_linked;
-        round.mended += usize::from(!is_linked || self.metadata(&node).count() >= self.fill_min);
+        round.repaired += usize::from(!is_linked || self.metadata(&node).count() >= self.fill_min);
         Ok(())
     }
 
-    /// Collects nodes behind the slots that lead to a place. What has changed when it is met is left to the next time; so is what is linked
-    /// so often that the tree is damaged.
+    /// Collects nodes behind the slots that lead to a place. Nodes that change meanwhile are left
+    /// to the next time. So are links that repeat so often that the tree must be damaged.
     fn visit_underfull(
         &self,
         node: &Node<'_, D, B>,
@@ -179,7 +187,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             return Ok(());
         }
         for (slot, child) in children {
-            if walk.paths.len() == MENDED_AT_ONCE || self.are_too_many(walk.visited) {
+            if walk.paths.len() == REPAIRED_AT_ONCE || self.are_too_many(walk.visited) {
                 break;
             }
             let child = self.child(node.level(), child)?;

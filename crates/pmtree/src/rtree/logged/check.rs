@@ -1,4 +1,4 @@
-//! Whether a tree is one: every invariant of its structure.
+//! The check of every invariant of the structure.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,19 @@ use crate::blocks;
 use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// Levels and counts, boxes as small as they can be (L6), no node linked twice, the log free, and blocks of the
-    /// pool acquired exactly if they belong to the tree, and as long as its nodes.
+    /// Checks levels and counts, and that boxes are minimal (L6), no node is linked twice, and the
+    /// log is free. The acquired blocks must be exactly those of the tree, with the length of its
+    /// nodes.
     pub(super) fn check_all(&mut self) -> Result<Census> {
         let (image_blocks, is_free) = self.log_blocks();
         if !is_free {
-            return Err(self.damaged(self.block, "the log was left over"));
+            return Err(self.damaged(self.block, "the log is still in use"));
         }
         let mut census = Census::default();
         let mut reached = BTreeSet::from([self.block]);
         for block in image_blocks {
             if !reached.insert(block) {
-                return Err(self.damaged(block, "the log has a block twice"));
+                return Err(self.damaged(block, "the log names a block twice"));
             }
         }
         let root = self.root()?;
@@ -54,13 +55,13 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
         for (rect, target) in node.entries() {
             if Rect::new(*rect.min(), *rect.max()).is_err() {
-                return Err(self.damaged(node.offset, "the box of an entry is none"));
+                return Err(self.damaged(node.offset, "the box of an entry is invalid"));
             }
             if node.level() > 0 {
                 let child = self.child(node.level(), target)?;
-                // The box of an empty leaf, which there may be (L7), is any (L6).
+                // An empty leaf (L7) may have any box (L6).
                 if child.bounds().is_some_and(|bounds| bounds != rect) {
-                    return Err(self.damaged(node.offset, "the box of a child is not the one around its entries"));
+                    return Err(self.damaged(node.offset, "the box of a child differs from the box around its entries"));
                 }
                 self.check_node(&child, false, census, reached)?;
             }

@@ -1,37 +1,38 @@
-//! Deletion: the leaf and the boxes above it change at once; then nodes with too few entries are mended, from the leaf
-//! upwards.
+//! Deletion: the leaf and the boxes above it change at once. Then nodes with too few entries are
+//! repaired, from the leaf upwards.
 
 use terrane_pmem::Backend;
 
 use super::node::Image;
 use super::tree::LoggedTree;
-use crate::blocks::without_space;
+use crate::blocks::tolerate_missing_space;
 use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// After a crash the entry is there or not, and boxes are as small as they were or are going to be. Between the changes,
-    /// nodes may have too few entries, which is harmless; where there is no space to mend them, they stay so.
+    /// After a crash the entry is there or not, and each box has its old or its new size. Between
+    /// the changes, nodes may have too few entries, which is harmless. If there is no space to
+    /// repair them, they stay so.
     pub(super) fn delete_logged(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let _lock = self.lock.write();
         let Some(path) = self.find(rect, payload)? else { return Ok(false) };
         self.remove(&path, rect, payload)?;
         for depth in (1..path.len()).rev() {
             if self.node(path[depth])?.count() < self.fill_min {
-                self.mend_underflow(&path[..depth], path[depth]).or_else(without_space)?;
+                self.repair_underflow(&path[..depth], path[depth]).or_else(tolerate_missing_space)?;
             }
         }
-        self.lower_root().or_else(without_space)?;
+        self.lower_root().or_else(tolerate_missing_space)?;
         Ok(true)
     }
 
-    /// Removes an entry from the leaf at the end of a path, and shrinks the boxes on the way.
+    /// Removes an entry from the leaf at the end of a path, and shrinks the boxes above it.
     fn remove(&self, path: &[u64], rect: &Rect<D>, payload: u64) -> Result<()> {
         let Some((&leaf, above)) = path.split_last() else { return Ok(()) };
         let mut leaf = self.image(leaf)?;
         let slot = leaf.node().entries().position(|entry| entry == (*rect, payload));
         let Some(slot) = slot else {
-            return Err(self.damaged(leaf.offset, "an entry is gone that was just found"));
+            return Err(self.damaged(leaf.offset, "an entry that was just found is gone"));
         };
         leaf.remove(slot);
         let mut change = self.change();
@@ -40,9 +41,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.commit(change)
     }
 
-    /// Lets a node with too few entries take some of its closest sibling's, or all of them. The path ends with its
-    /// parent.
-    fn mend_underflow(&self, path: &[u64], node: u64) -> Result<()> {
+    /// Moves some entries of the closest sibling to a node with too few, or merges the two. The
+    /// path ends with the parent.
+    fn repair_underflow(&self, path: &[u64], node: u64) -> Result<()> {
         let Some((&parent, above)) = path.split_last() else { return Ok(()) };
         let mut parent = self.image(parent)?;
         let Some(own) = parent.node().slot_of(node) else {
@@ -66,7 +67,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             more.node().entries().for_each(|(rect, target)| few.push(&rect, target));
             change.released = more.offset;
         }
-        // Two leaves that were left empty (L7) have no box.
+        // Two leaves that became empty (L7) have no box.
         parent.set_rect(own, &few.node().bounds().unwrap_or(bounds));
         if is_shared {
             change.images.push(more);
@@ -74,19 +75,20 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             parent.remove(slot);
         }
         change.images.extend([few, parent]);
-        // The box of a leaf that was left empty is gone.
+        // The box of a leaf that became empty is gone.
         self.adjust_boxes(&mut change, above)?;
         self.commit(change)
     }
 
-    /// Moves entries until both nodes have half of them, those first that enlarge the node least.
+    /// Moves entries until both nodes have half of them, starting with those that enlarge the node
+    /// least.
     fn redistribute(&self, bounds: &Rect<D>, few: &mut Image<D>, more: &mut Image<D>) {
         let growth = |rect: &Rect<D>| choose::growth(bounds.area(), bounds.union(rect).area());
         let mut nearest: Vec<(f64, usize)> =
             more.node().entries().enumerate().map(|(slot, (rect, _))| (growth(&rect), slot)).collect();
         nearest.sort_by(|left, right| left.0.total_cmp(&right.0));
         nearest.truncate(more.node().count().saturating_sub(few.node().count()) / 2);
-        // The last ones first, since a removal moves the last one.
+        // From the last one on, since a removal moves the last entry.
         let mut moved: Vec<usize> = nearest.into_iter().map(|(_, slot)| slot).collect();
         moved.sort_unstable_by(|left, right| right.cmp(left));
         for slot in moved {
@@ -95,7 +97,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
     }
 
-    /// Makes the only child of the root the root.
+    /// Replaces a root with a single child by that child.
     fn lower_root(&self) -> Result<()> {
         loop {
             let root = self.root()?;

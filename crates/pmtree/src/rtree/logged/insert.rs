@@ -1,4 +1,5 @@
-//! Insertion: full nodes are split on the way down, then the leaf and the boxes above it change at once.
+//! Insertion: full nodes are split on the way down. Then the leaf and the boxes above it change at
+//! once.
 
 use terrane_pmem::Backend;
 
@@ -9,7 +10,8 @@ use crate::rtree::choose;
 use crate::{Rect, Result};
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    /// After a crash each split is there or not, and so is the entry with all boxes that it changes.
+    /// After a crash each split is there or not, and so is the entry together with all boxes that
+    /// it changes.
     pub(super) fn insert_logged(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let _lock = self.lock.write();
         let (above, leaf) = self.choose_leaf(rect)?;
@@ -21,7 +23,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.commit(change)
     }
 
-    /// The nodes above the leaf that an entry goes to, from the root, and the leaf; all of them have room.
+    /// The nodes above the leaf for an entry, from the root, and the leaf. All of them have room.
     fn choose_leaf(&self, rect: &Rect<D>) -> Result<(Vec<u64>, u64)> {
         let mut node = self.root()?;
         if self.is_full(&node) {
@@ -29,7 +31,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             node = self.root()?;
         }
         let mut above = Vec::new();
-        // After a split, the choice is between its halves, as in the FBR-tree.
+        // After a split, only its halves are candidates, as in the FBR-tree.
         let mut halves: Option<[u64; 2]> = None;
         while node.level() > 0 {
             let is_eligible = |target: u64| halves.is_none_or(|halves| halves.contains(&target));
@@ -54,7 +56,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         node.count() >= self.layout.fan_out
     }
 
-    /// Splits a full node, whose parent has room; the two halves.
+    /// Splits a full node, whose parent has room. Gives the two halves.
     fn split(&self, parent: Option<u64>, node: u64) -> Result<[u64; 2]> {
         let mut stays = self.image(node)?;
         let entries: Vec<(Rect<D>, u64)> = stays.node().entries().collect();
@@ -86,11 +88,11 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(halves.map(|(_, node)| node))
     }
 
-    /// Makes the boxes of the node whose image came last, and of those above it, the smallest ones again, as far as something changes
-    /// (AdjustTree of Guttman 1984).
+    /// Makes the boxes of the node with the last image, and of those above it, minimal again, as
+    /// long as something changes (AdjustTree of Guttman 1984).
     ///
-    /// From what the nodes hold, not from what came: the box of a leaf that was empty is not one around entries, so it may
-    /// shrink where one comes.
+    /// The boxes are computed from the nodes' contents, not from the new entry. The box of a leaf
+    /// that was empty does not enclose entries, so it may shrink when one is added.
     pub(super) fn adjust_boxes(&self, change: &mut Change<'_, D, B>, above: &[u64]) -> Result<()> {
         for &node in above.iter().rev() {
             let Some(child) = change.images.last().map(Image::node) else { return Ok(()) };
@@ -98,7 +100,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let Some(slot) = parent.slot_of(child.offset) else {
                 return Err(self.damaged(node, format!("it does not link its child at {}", child.offset)));
             };
-            // A leaf that was left with one entry (L7) is empty after its deletion, and keeps its box.
+            // A leaf that had one entry left (L7) is empty after its deletion, and keeps its box.
             let changed = child.bounds().filter(|bounds| parent.rect(slot) != *bounds);
             let Some(bounds) = changed else { return Ok(()) };
             let mut image = self.image(node)?;

@@ -1,20 +1,20 @@
-//! Where things are in a pool.
+//! Layout of trees in a pool.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
 use crate::limits;
 use crate::rtree::rect::check_dimensions;
 
-/// Names the layout of pools that hold such a tree.
+/// Identifies the layout of pools that hold such a tree.
 pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"LOGRTRE1");
 
-/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the second line, then
-/// follows the log.
+/// Words of the first line of the tree's block: dimensions and fan-out. The root word has the
+/// second line, then the log follows.
 pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const ROOT_WORD: u64 = LINE_LENGTH;
 
-/// Most entries of a node: as many as those of the FBR-tree have.
+/// The most entries of a node, as in the FBR-tree.
 pub(super) const FAN_OUT_MAX: usize = 503;
 
 /// Numbers of the words of a node's header.
@@ -24,7 +24,7 @@ pub(super) const COUNT: usize = 1;
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
 const HEADER_WORDS: usize = LINE_WORDS;
 
-/// Where things are in nodes of one tree, of `D` dimensions.
+/// The layout of the nodes of one tree, with `D` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout<const D: usize> {
     pub(super) fan_out: usize,

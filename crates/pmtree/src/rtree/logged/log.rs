@@ -1,12 +1,12 @@
 //! The log: images of the nodes that one change changes.
 //!
-//! The head of the log is a line: its state, blocks that the change acquires and releases, the new root, and the first
-//! nodes; further nodes follow in lines of their own, and each image has a block. Stores of a line become durable in
-//! their order.
+//! The head of the log is a line. It has its state, the blocks that the change acquires and
+//! releases, the new root, and the first nodes. Further nodes follow in lines of their own, and
+//! each image has a block. Stores to one line become durable in their order.
 //!
-//! - L1: a head that is committed is whole, and so are the images and the blocks that it acquires.
+//! - L1: a committed head is whole, and so are its images and acquired blocks.
 //! - L2: a head without a commitment has changed nothing, and owns the new blocks that it names.
-//! - L3: until a head is done, its nodes may hold any part of what its images say; the images count.
+//! - L3: until a head is done, its nodes may hold any part of their images. The images count.
 //! - L4: a head that is done owns the block that it releases, and nothing else.
 //! - L5: a head is cleared durably before any image is written again.
 
@@ -20,10 +20,10 @@ use super::tree::LoggedTree;
 use crate::Result;
 use crate::blocks::{self, damaged};
 
-/// Most nodes of one change: a path from a root that no pool has room for.
+/// The most nodes of one change: longer than any path, as no pool has room for such a root.
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
 
-/// Places in the tree's block.
+/// Offsets in the tree's block.
 const HEAD: u64 = ROOT_WORD + LINE_LENGTH;
 const LATER: u64 = HEAD + LINE_LENGTH;
 const IMAGES: u64 = LATER + LATER_NODES as u64 * WORD_LENGTH;
@@ -37,7 +37,7 @@ const RELEASED: u64 = HEAD + 3 * WORD_LENGTH;
 const NEW_ROOT: u64 = HEAD + 4 * WORD_LENGTH;
 const NODES: u64 = HEAD + 5 * WORD_LENGTH;
 
-/// Nodes named in the head, and after it.
+/// Nodes that are named in the head, and after it.
 const FIRST_NODES: usize = 3;
 const LATER_NODES: usize = 48;
 
@@ -55,16 +55,16 @@ const APPLY: Site = Site::new("logged.log.apply");
 const APPLY_ROOT: Site = Site::new("logged.log.apply.root");
 const CLEAR: Site = Site::new("logged.log.clear");
 
-/// What is changed at once.
+/// A set of nodes that changes at once.
 pub(super) struct Change<'t, const D: usize, B: Backend> {
-    /// Nodes of the tree as they are going to be.
+    /// Nodes of the tree in their new state.
     pub(super) images: Vec<Image<D>>,
-    /// New nodes, written and flushed, which images link, and the intent that has acquired them.
+    /// New nodes, written and flushed, that images link; and the intent that has acquired them.
     new: [u64; 2],
     acquired: Intent<'t, B>,
     /// A node that images link no more; 0 for none.
     pub(super) released: u64,
-    /// What the root word becomes; 0 if it stays.
+    /// The new root word; 0 if it stays.
     pub(super) root: u64,
 }
 
@@ -89,17 +89,19 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(image)
     }
 
-    /// Makes a change, durably and at once for whoever opens the tree after a crash.
+    /// Makes a change, durably and atomically for recovery.
     ///
-    /// What is durable after each step: the images, which mean nothing; the commitment, by which
-    /// recovery goes on (L1); the nodes; that the log is free. What can fail does so before the commitment; where
-    /// something fails after it, the pool is damaged, all further changes are refused, and the next opening goes by the log.
+    /// Durable after each step: the images, which have no effect yet; the commitment, from which
+    /// recovery completes the change (L1); the nodes; the free log. Everything that can fail comes
+    /// before the commitment. If something fails after it, the pool is damaged: all further changes
+    /// are refused, and the next opening uses the log.
     pub(super) fn commit(&self, change: Change<'_, D, B>) -> Result<()> {
         let Change { images, new, acquired, released, root } = change;
         if self.backend().load(self.block + STATE) != 0 {
             return Err(self.damaged(self.block + STATE, "a change of nodes has failed in the middle"));
         }
-        // What is freed or becomes the root is an acquired block, or an opening would refuse what is committed here.
+        // Blocks to free and a new root must be acquired blocks. Otherwise an opening would refuse
+        // this commitment.
         for node in [released, root].into_iter().filter(|&node| node != 0) {
             blocks::check_own(&self.pool, node, self.layout.node_length())?;
         }
@@ -131,7 +133,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.finish(release)
     }
 
-    /// Brings images into their nodes, in place; any part of that may have been done before.
+    /// Writes images into their nodes, in place. Any part of that may have been done before.
     fn apply(&self, images: &[Image<D>], root: u64) {
         for image in images {
             let mut changed = BTreeSet::new();
@@ -153,7 +155,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.backend().fence(APPLY);
     }
 
-    /// Ends a change that is durable without the log: frees what it has unlinked, and the log.
+    /// Ends a change that is durable without the log: frees its unlinked node, and the log.
     fn finish(&self, mut release: Intent<'_, B>) -> Result<()> {
         let released = self.backend().load(self.block + RELEASED);
         if released != 0 {
@@ -164,8 +166,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(())
     }
 
-    /// Clears the head. A committed one is done first, so that what it acquired stays the tree's; of another one, each
-    /// block that it still names stays its own.
+    /// Clears the head. A committed head is marked as done first, so that its acquired blocks stay
+    /// the tree's. A head without a commitment owns the blocks that it still names.
     fn clear(&self) {
         let backend = self.backend();
         let state = backend.load(self.block + STATE);
@@ -206,7 +208,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.finish(release)
     }
 
-    /// The images that a committed head says to be there.
+    /// The images of a committed head.
     fn logged_images(&self, state: u64) -> Result<Vec<Image<D>>> {
         let image = |(node, block)| {
             Image::read(&self.layout, node, |word| self.backend().load(block + word as u64 * WORD_LENGTH))
@@ -214,9 +216,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(logged_nodes(&self.pool, &self.layout, self.block, state)?.into_iter().map(image).collect())
     }
 
-    /// Blocks for so many images; those that are missing are acquired.
+    /// Blocks for `count` images. Missing ones are acquired.
     ///
-    /// A crash leaves a block free, or as one of the log's.
+    /// After a crash a block is free, or belongs to the log.
     fn image_blocks(&self, count: usize) -> Result<Vec<u64>> {
         if count > IMAGES_MAX {
             return Err(self.damaged(self.block, format!("the tree has {count} levels")));
@@ -244,7 +246,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         image_block(&self.pool, self.block, index)
     }
 
-    /// The blocks that hold images, and whether the head is free. For checks.
+    /// The blocks of images, and whether the head is free. For checks.
     pub(super) fn log_blocks(&self) -> (Vec<u64>, bool) {
         let blocks = (0..IMAGES_MAX).map(|index| self.image_block(index)).filter(|&block| block != 0).collect();
         let mut head = (HEAD..HEAD + LINE_LENGTH).step_by(WORD_LENGTH as usize);
@@ -260,8 +262,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 }
 
-/// Checks that the blocks which images are written to are blocks of their own, and that what the log of a tree with this block
-/// says can be completed or undone: that it names nodes, and nothing that recovery needs itself. Changes nothing.
+/// Checks that the blocks for images have no other use, and that the log of a tree with this block
+/// can be completed or undone. The log must name nodes, and no block that recovery needs itself.
+/// Changes nothing.
 pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
     let word = |word: u64| pool.backend().load(block + word);
     let (state, root, new_root) = (word(STATE), word(ROOT_WORD), word(NEW_ROOT));
@@ -274,26 +277,26 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
             return Err(damaged(pool, *image, "the log has a block for images that has another use"));
         }
     }
-    // What is going to be written or freed must not be what tells that.
+    // Blocks to be written or freed must not be those that the log itself uses.
     let check_node = |offset: u64| {
         blocks::check_length(pool, offset, layout.node_length())?;
         if offset == block || images.contains(&offset) {
-            return Err(damaged(pool, offset, "the log names it as a node, and it is none"));
+            return Err(damaged(pool, offset, "the log names it as a node, and it is not one"));
         }
         Ok(())
     };
-    // Blocks that a change without a commitment owns, or that one with it releases.
+    // The blocks that a change without a commitment owns, or that a committed one releases.
     let owned = if is_committed { &[RELEASED] } else { &NEW[..] };
     let root_then = if is_committed && new_root != 0 { new_root } else { root };
     for owned in owned.iter().map(|&link| word(link)).filter(|&owned| owned != 0) {
         check_node(owned)?;
         if owned == root_then {
-            return Err(damaged(pool, owned, "the log says that the root is to be freed"));
+            return Err(damaged(pool, owned, "the log releases the root"));
         }
     }
     let [first, second] = NEW.map(word);
     if !is_committed && first != 0 && first == second {
-        return Err(damaged(pool, first, "the log names one block as two that are new"));
+        return Err(damaged(pool, first, "the log names one block as two new nodes"));
     }
     if state & (COMMITTED | DONE) != COMMITTED {
         return Ok(());
@@ -303,7 +306,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
         pool.check_block(image)?;
         let logged = Node::<D, _>::new(node, pool.backend().view(image, layout.node_length()));
         if logged.count() > layout.fan_out {
-            return Err(damaged(pool, image, "the image of a node is said to have more entries than nodes have"));
+            return Err(damaged(pool, image, "the image of a node states more entries than nodes can have"));
         }
     }
     match new_root {
@@ -321,7 +324,7 @@ fn logged_nodes<const D: usize, B: Backend>(
 ) -> Result<Vec<(u64, u64)>> {
     let count = (state >> COUNT_SHIFT) as usize;
     if count > IMAGES_MAX {
-        let reason = format!("the log is said to hold {count} images");
+        let reason = format!("the log states an impossible number of images, {count}");
         return Err(damaged(pool, block + STATE, reason));
     }
     (0..count)

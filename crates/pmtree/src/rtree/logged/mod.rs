@@ -1,17 +1,22 @@
-//! Whole-node write-ahead logging, the baseline of the FBR-tree: each node that an operation changes is logged whole before
-//! it is changed in place (the thesis calls it legacy logging).
+//! Whole-node write-ahead logging, the baseline of the FBR-tree. Each node that an operation
+//! changes is logged whole before it is changed in place (the thesis calls it legacy logging).
 //!
-//! Nodes are chosen, enlarged and divided as in the FBR-tree, and full ones are split on the way down. An insertion takes the images of
-//! the leaf and of each node above it in which a box changes; a split is a change of its own, of a node, its
-//! parent and a new node that needs no image. How a change is made durable is in `log.rs`.
+//! Nodes are chosen, enlarged and divided as in the FBR-tree, and full ones are split on the way
+//! down. An insertion logs images of the leaf and of each node above it whose box changes. A split
+//! is a separate change of a node, its parent and a new node, which needs no image. `log.rs` makes
+//! changes durable.
 //!
-//! One reader-writer lock for the whole tree keeps readers and writers apart: what this tree is for is the cost of
-//! logging, and one log has one writer at a time. Searches write nothing and flush nothing.
+//! One reader-writer lock protects the whole tree. The tree serves to measure the cost of logging,
+//! and one log has one writer at a time. Searches write and flush nothing.
 //!
-//! Invariants, after each change: L6: a box is the smallest one around what its child holds; that of an empty leaf is any, since nothing
-//! lies in it, and counts above as others do. L7: every node but the root has as many entries as splits leave, unless a crash came between a
-//! deletion and the mending of its leaf, or there was no space for that. Several of these can leave a leaf empty, until an entry comes to it or a sibling is mended with it. Inner
-//! nodes always have a child: one is unlinked only where its sibling takes over what it has.
+//! Invariants after each change:
+//! - L6: a box is the smallest one around its child's contents. The box of an empty leaf is
+//!   arbitrary, since nothing lies in it; above, it counts like others.
+//! - L7: every node except the root has at least as many entries as splits leave. The exceptions: a
+//!   crash came between a deletion and the repair of its leaf, or there was no space for that.
+//!   Several of these can leave a leaf empty, until an entry is added or a sibling is repaired with
+//!   it. Inner nodes always have a child, since one is unlinked only when its sibling takes over
+//!   its contents.
 
 mod check;
 mod delete;

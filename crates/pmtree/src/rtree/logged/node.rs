@@ -5,15 +5,16 @@
 //! word 1      number of entries
 //! word 8..    entries of whole lines, without gaps
 //! ```
-//! An entry holds the lower and the upper corner, then the offset of the child, or the payload. Entries are as long as
-//! those of the FBR-tree; a bitmap would serve nothing, since no entry counts before its whole node does.
+//! An entry holds the lower and the upper corner, then the offset of the child, or the payload.
+//! Entries have the length of the FBR-tree's. A bitmap would be useless, since no entry counts
+//! before its whole node does.
 
 use terrane_pmem::View;
 
 use super::layout::{COUNT, LEVEL, Layout};
 use crate::Rect;
 
-/// A node to be read: words in the pool, or of an [`Image`].
+/// A node to read: words in the pool, or of an [`Image`].
 #[derive(Clone, Copy)]
 pub(super) struct Node<const D: usize, V> {
     pub(super) offset: u64,
@@ -30,7 +31,7 @@ impl<const D: usize, V: View> Node<D, V> {
         self.words.load(LEVEL)
     }
 
-    /// Number of entries; whoever makes a node of words in the pool checks it once.
+    /// Number of entries. It is checked once, when a node is made of words in the pool.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.words.load(COUNT) as usize
@@ -65,7 +66,7 @@ impl<const D: usize, V: View> Node<D, V> {
     }
 }
 
-/// The words of a node as they are going to be.
+/// The words of a node in its new state.
 #[derive(Clone, Debug)]
 pub(super) struct Image<const D: usize> {
     pub(super) offset: u64,
@@ -90,7 +91,7 @@ impl<const D: usize> Image<D> {
         Self { offset, words }
     }
 
-    /// With all words of a node, which `word` gives by their numbers.
+    /// Copies all words of a node, which `word` gives by their numbers.
     pub(super) fn read(layout: &Layout<D>, offset: u64, word: impl Fn(usize) -> u64) -> Self {
         Self { offset, words: (0..layout.node_words()).map(word).collect() }
     }
@@ -115,7 +116,7 @@ impl<const D: usize> Image<D> {
         }
     }
 
-    /// Adds an entry, for which there is room.
+    /// Adds an entry; there must be room.
     pub(super) fn push(&mut self, rect: &Rect<D>, target: u64) {
         let slot = self.node().count();
         self.set_rect(slot, rect);
@@ -123,7 +124,7 @@ impl<const D: usize> Image<D> {
         self.words[COUNT] += 1;
     }
 
-    /// Removes an entry; the last one takes its place.
+    /// Removes an entry. The last one takes its place.
     pub(super) fn remove(&mut self, slot: usize) {
         let last = self.node().count() - 1;
         let moved = Layout::<D>::entry(last)..Layout::<D>::entry(last + 1);

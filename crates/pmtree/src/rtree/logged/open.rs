@@ -1,4 +1,4 @@
-//! Making, opening and closing trees.
+//! Creating, opening and closing trees.
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
@@ -24,22 +24,27 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
         check_fill_min(options.fill_min_percent)?;
         let layout = Self::layout(options)?;
         let of_pool = creation::pool_options(LAYOUT_ID, &options.pool);
-        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::plant(pool, &layout))?;
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::initialise(pool, &layout))?;
         Ok(Self::new(pool, layout, options, block))
     }
 
-    /// Takes a time that does not depend on the tree's size. Damage of the header, of the tree's shape and of what recovery goes
-    /// by is refused, and the file left as it was; so is a root, or a block for images, that is no block of a node's length or that
-    /// has another use in the log, a root of a level that no tree reaches, and a pool with blocks that names no tree. Other damage
-    /// of nodes is found by who meets them. Not found is that a block for images is said to be where another node is, of the same
-    /// length.
+    /// Takes a time that does not depend on the tree's size. Returns an error, and leaves the file
+    /// unchanged, if one of these is damaged:
+    /// - the header, the tree's shape, or data that recovery needs;
+    /// - the root or a block for images: it is no block of a node's length, or has another use in
+    ///   the log;
+    /// - the root's level, if no tree reaches it;
+    /// - the root word, if it names no tree although the pool has blocks.
+    ///
+    /// Other damage of nodes is found by the operations that meet it. One case is not found: the
+    /// block for an image is the block of another node.
     fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
-        let Some((block, layout)) = Self::look(found.pool())? else {
+        let Some((block, layout)) = Self::verify(found.pool())? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout(options)?;
-            let (pool, block) = creation::complete(found, |pool| Self::plant(pool, &layout))?;
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
             return Ok(Self::new(pool, layout, options, block));
         };
         let tree = Self::new(found.take()?, layout, options, block);
@@ -66,11 +71,11 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn layout(&Options { fan_out, .. }: &Options) -> Result<Layout<D>> {
-        Layout::new(fan_out).ok_or_else(|| limits::no_fan_out(fan_out, FAN_OUT_MAX))
+        Layout::new(fan_out).ok_or_else(|| limits::fan_out_error(fan_out, FAN_OUT_MAX))
     }
 
-    /// The tree's block and the layout of its nodes, if there is a tree, without a change of the pool.
-    fn look(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+    /// The tree's block and the layout of its nodes, if there is a tree. The pool is unchanged.
+    fn verify(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
         let block = pool.backend().load(ROOT);
         if block == 0 {
             return Ok(None);
@@ -82,9 +87,10 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
             return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
         }
-        let layout = usize::try_from(fan_out).ok().and_then(Layout::new).ok_or_else(|| {
-            blocks::damaged(pool, block + FAN_OUT, format!("nodes are said to have {fan_out} entries"))
-        })?;
+        let layout = usize::try_from(fan_out)
+            .ok()
+            .and_then(Layout::new)
+            .ok_or_else(|| blocks::damaged(pool, block + FAN_OUT, format!("a fan-out of {fan_out} is impossible")))?;
         blocks::check_own(pool, block, BLOCK_LENGTH)?;
         let root = pool.backend().load(block + ROOT_WORD);
         blocks::check_own(pool, root, layout.node_length())?;
@@ -94,9 +100,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(Some((block, layout)))
     }
 
-    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree is there when the pool's root word is.
-    /// Gives the offset of its block.
-    fn plant(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
+    /// pool's root word is stored. Gives the offset of its block.
+    fn initialise(pool: &Pool<B>, layout: &Layout<D>) -> Result<u64> {
         pool.check_block_length(layout.node_length().max(BLOCK_LENGTH))?;
         let mut intent = pool.intent();
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;

@@ -1,4 +1,4 @@
-//! What is asked of a tree, under its lock.
+//! The operations of a tree, under its lock.
 
 use terrane_pmem::Backend;
 

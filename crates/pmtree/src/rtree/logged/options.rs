@@ -1,4 +1,4 @@
-//! How trees are created and opened.
+//! Options for creating and opening trees.
 
 use terrane_pmem::PersistenceDomain;
 
@@ -6,18 +6,18 @@ use super::layout::LAYOUT_ID;
 use crate::Split;
 use crate::rtree::split::FILL_MIN_PERCENT;
 
-/// Entries of a node by default, as in the FBR-tree.
+/// Default number of entries of a node, as in the FBR-tree.
 const FAN_OUT: usize = 55;
 
-/// How a tree is created or opened.
+/// Options for creating or opening a tree.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Entries of a node, 4 to 503. An existing tree keeps its own.
     pub fan_out: usize,
-    /// How the entries of a full node are divided; may be another one each time the tree is opened.
+    /// How the entries of a full node are divided. May differ each time the tree is opened.
     pub split: Split,
-    /// Fewest entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at least two
-    /// entries. May be another one each time the tree is opened.
+    /// The least entries that a split leaves in a half, in percent of the fan-out: 0 to 50, and at
+    /// least two entries. May differ each time the tree is opened.
     pub fill_min_percent: u8,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,

@@ -1,4 +1,4 @@
-//! Search, for who holds the tree's lock.
+//! Search, for callers that hold the tree's lock.
 
 use std::collections::BinaryHeap;
 
@@ -9,20 +9,20 @@ use super::node::Node;
 use super::tree::LoggedTree;
 use crate::blocks;
 use crate::rtree::nearest::{Candidate, Nearest};
-use crate::rtree::search::{Exact, Path, Sought};
+use crate::rtree::search::{Exact, Path, SearchVisitor};
 use crate::{Rect, Result};
 
-/// Bytes of a node that are asked for while its parent is read, as in the FBR-tree.
+/// Bytes of a node to prefetch while its parent is read, as in the FBR-tree.
 const PREFETCHED: u64 = 8 * LINE_LENGTH;
 
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
-    pub(super) fn search(&self, sought: &mut impl Sought<D>) -> Result<()> {
-        self.search_below(&self.root()?, sought, &mut Path::new(), &mut 0)
+    pub(super) fn search(&self, visitor: &mut impl SearchVisitor<D>) -> Result<()> {
+        self.search_below(&self.root()?, visitor, &mut Path::new(), &mut 0)
     }
 
-    /// The nodes on the way to an entry with exactly this box and payload.
+    /// The nodes on the path to an entry with exactly this box and payload.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64) -> Result<Option<Path>> {
-        // Nothing changes under the lock, so it need not be known how nodes were read.
+        // Nothing changes under the lock, so it need not be recorded how nodes were read.
         let mut exact = Exact::<D, ()>::new(rect, payload);
         self.search(&mut exact)?;
         Ok(exact.path)
@@ -31,7 +31,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     fn search_below(
         &self,
         node: &Node<D, B::View<'_>>,
-        sought: &mut impl Sought<D>,
+        visitor: &mut impl SearchVisitor<D>,
         path: &mut Path,
         nodes: &mut u64,
     ) -> Result<()> {
@@ -39,20 +39,20 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         if node.level() == 0 {
             for slot in 0..node.count() {
                 let rect = node.rect(slot);
-                if sought.meets(&rect) {
-                    sought.found(path, rect, node.target(slot));
+                if visitor.meets(&rect) {
+                    visitor.found(path, rect, node.target(slot));
                 }
             }
         } else {
             let children: SmallVec<[u64; 16]> = (0..node.count())
-                .filter(|&slot| sought.enters(&node.rect(slot)))
+                .filter(|&slot| visitor.enters(&node.rect(slot)))
                 .map(|slot| node.target(slot))
                 .inspect(|&child| self.backend().prefetch(child, PREFETCHED))
                 .collect();
             self.count(node.offset, children.len(), nodes)?;
             for child in children {
-                self.search_below(&self.child(node.level(), child)?, sought, path, nodes)?;
-                if sought.is_satisfied() {
+                self.search_below(&self.child(node.level(), child)?, visitor, path, nodes)?;
+                if visitor.is_satisfied() {
                     break;
                 }
             }
@@ -61,7 +61,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(())
     }
 
-    /// Counts the children of a node that a search enters, which in a damaged tree could be any number in all.
+    /// Counts the children of a node that a search enters. In a damaged tree their sum could be
+    /// unlimited.
     fn count(&self, node: u64, children: usize, nodes: &mut u64) -> Result<()> {
         *nodes += children as u64;
         match blocks::are_too_many(&self.pool, *nodes, self.layout.node_length()) {
@@ -70,7 +71,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         }
     }
 
-    /// Reads the nodes that can hold something closer, the closest first.
+    /// Reads the nodes that can contain something closer, closest first.
     pub(super) fn search_nearest<A: Fn(&Rect<D>, u64) -> bool>(&self, nearest: &mut Nearest<'_, D, A>) -> Result<()> {
         let root = self.root()?;
         let mut candidates =

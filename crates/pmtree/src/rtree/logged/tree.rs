@@ -1,4 +1,4 @@
-//! A tree in use, and its nodes.
+//! An open tree, and its nodes.
 
 use terrane_pmem::{Backend, Native, Pool, WORD_LENGTH};
 use terrane_storage::sync::RwLock;
@@ -9,20 +9,21 @@ use super::options::Options;
 use crate::rtree::split::fill_min;
 use crate::{Error, Rect, Result, Split, blocks};
 
-/// An R-tree that logs every node whole before it changes it: what the [`FbrTree`](crate::fbr::FbrTree) is measured against.
+/// An R-tree that logs every node whole before it changes it. The [`FbrTree`](crate::fbr::FbrTree)
+/// is measured against it.
 ///
-/// A search sees the tree as of one instant: it holds the tree's lock shared. Deletions may need space, for the log. Dimensions are 2
-/// to 4.
+/// A search sees the tree at one instant, as it holds the tree's lock shared. Deletions may need
+/// space, for the log. There are 2 to 4 dimensions.
 #[derive(Debug)]
 pub struct LoggedTree<const D: usize, B: Backend = Native> {
     pub(super) pool: Pool<B>,
     pub(super) layout: Layout<D>,
     pub(super) split: Split,
-    /// Fewest entries of a node that is not the root, but for those that are left with fewer (L7).
+    /// Least entries of a node that is not the root, with the exceptions of L7.
     pub(super) fill_min: usize,
     /// Offset of the block that holds the root word and the log.
     pub(super) block: u64,
-    /// For writing: the nodes, and the one log.
+    /// Held for writing by changes of the nodes and of the log.
     pub(super) lock: RwLock<()>,
 }
 
@@ -42,7 +43,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.pool.check_range(offset, length)?;
         let node = Node::new(offset, self.backend().view(offset, length));
         if node.count() > self.layout.fan_out {
-            return Err(self.damaged(offset, format!("a node is said to have {} entries", node.count())));
+            return Err(
+                self.damaged(offset, format!("a node states an impossible number of entries, {}", node.count()))
+            );
         }
         Ok(node)
     }
@@ -73,8 +76,8 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         blocks::damaged(&self.pool, offset, reason)
     }
 
-    /// The box around an image's entries, which there have to be.
+    /// The box around an image's entries; an error if it has none.
     pub(super) fn bounds(&self, image: &Image<D>) -> Result<Rect<D>> {
-        image.node().bounds().ok_or_else(|| self.damaged(image.offset, "it has no entries, and should have"))
+        image.node().bounds().ok_or_else(|| self.damaged(image.offset, "it has no entries, although it must"))
     }
 }

@@ -1,4 +1,4 @@
-//! How entries are divided into two nodes.
+//! Dividing entries into two nodes.
 
 mod quadratic;
 mod rstar;
@@ -6,23 +6,25 @@ mod rstar;
 use super::rect::Rect;
 use crate::{Error, Result};
 
-/// By which rule the entries of a full node are divided into two. Any of them is as safe as the others.
+/// The rule that divides the entries of a full node. All rules are equally safe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Split {
-    /// Sorted along one axis and cut where the halves overlap least (R*-tree): the better tree to search.
+    /// Sorted along one axis and cut where the halves overlap least (R*-tree). It yields the better
+    /// tree to search.
     #[default]
     RStar,
-    /// From the two that would waste most together (Guttman's quadratic split), as the FBR-tree's authors measured.
+    /// Starts from the two that would waste most area together (Guttman's quadratic split), as the
+    /// FBR-tree's authors measured.
     Quadratic,
 }
 
-/// Fewest entries that a split leaves in a half by default, in percent of the fan-out.
+/// Default of the least entries in a half after a split, in percent of the fan-out.
 pub(super) const FILL_MIN_PERCENT: u8 = 40;
 
-/// The most that can be asked for.
+/// The highest possible percentage.
 const FILL_MIN_PERCENT_MAX: u8 = 50;
 
-/// Refuses a percentage that two halves cannot both have.
+/// Returns an error for a percentage that two halves cannot both have.
 pub(super) fn check_fill_min(percent: u8) -> Result<()> {
     match percent <= FILL_MIN_PERCENT_MAX {
         true => Ok(()),
@@ -30,15 +32,16 @@ pub(super) fn check_fill_min(percent: u8) -> Result<()> {
     }
 }
 
-/// Fewest entries of a node with this fan-out and percentage.
+/// Least entries of a node with this fan-out and percentage.
 pub(super) fn fill_min(fan_out: usize, percent: u8) -> usize {
     (fan_out * usize::from(percent) / 100).max(2)
 }
 
 impl Split {
-    /// Says of each box whether it goes to the second node. Each node gets at least `least` of them, and one.
+    /// Decides for each box whether it goes to the second node. Each node gets at least `least` of
+    /// them, and at least one.
     ///
-    /// There are at least two boxes, and `least` is at most half of them.
+    /// There must be at least two boxes, and `least` must be at most half of them.
     pub(super) fn divide<const D: usize>(self, rects: &[Rect<D>], least: usize) -> Vec<bool> {
         debug_assert!(rects.len() >= 2 && least * 2 <= rects.len(), "{least} of {}", rects.len());
         match self {
@@ -89,7 +92,8 @@ mod tests {
         }
     }
 
-    /// Long boxes in two rows: across the rows the quadratic split would do as well, the R*-tree's has to.
+    /// Long boxes in two rows. The quadratic split might also divide across the rows; the R*-tree's
+    /// must not.
     #[test]
     fn halves_overlap_as_little_as_they_can() {
         let rows = [0.0, 10.0].into_iter().flat_map(|y| (0..6).map(move |x| [f64::from(x) * 0.1, y]));
@@ -98,7 +102,8 @@ mod tests {
         assert!(rects.iter().zip(&is_second).all(|(rect, &second)| second == (rect.min()[1] > 5.0)), "{is_second:?}");
     }
 
-    /// No halves overlap. Cut in front of the last two boxes they have the least area, behind the first two the least margin.
+    /// No halves overlap. A cut in front of the last two boxes has the least area, one behind the
+    /// first two the least margin.
     #[test]
     fn of_halves_that_overlap_equally_those_of_the_least_area_are_chosen() {
         let rects = points(&[[0.0, 2.0], [3.0, 2.0], [6.0, 0.0], [9.0, 2.0], [12.0, 1.0], [15.0, 4.0]]);

@@ -11,7 +11,7 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
     let mut groups = [Group::new(rects[first_seed]), Group::new(rects[second_seed])];
     let mut rest: Vec<usize> = (0..rects.len()).filter(|&index| index != first_seed && index != second_seed).collect();
     while !rest.is_empty() {
-        // A node that needs all that is left gets it.
+        // A node that needs all remaining boxes gets them.
         if let Some(short) = (0..2).find(|&group| groups[group].count + rest.len() <= least) {
             rest.iter().for_each(|&index| is_second[index] = short == 1);
             break;
@@ -24,7 +24,7 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
     is_second
 }
 
-/// What has been given to a node so far.
+/// The boxes that were given to a node so far.
 struct Group<const D: usize> {
     rect: Rect<D>,
     area: f64,
@@ -51,7 +51,7 @@ impl<const D: usize> Group<D> {
     }
 }
 
-/// The two that would waste most together.
+/// The two that would waste most area together.
 fn pick_seeds<const D: usize>(rects: &[Rect<D>]) -> (usize, usize) {
     let mut worst = (0, 1);
     let mut most = (f64::NEG_INFINITY, f64::NEG_INFINITY);
@@ -60,7 +60,7 @@ fn pick_seeds<const D: usize>(rects: &[Rect<D>]) -> (usize, usize) {
         for (second, right) in rects.iter().enumerate().skip(first + 1) {
             let union = left.union(right);
             let waste = growth(left_area + right.area(), union.area());
-            // Points on a line waste no area: then the ones that lie farthest apart.
+            // Points on a line waste no area. Then the most distant two are chosen.
             if waste > most.0 || waste == most.0 && union.margin() > most.1 {
                 most = (waste, union.margin());
                 worst = (first, second);
@@ -70,7 +70,7 @@ fn pick_seeds<const D: usize>(rects: &[Rect<D>]) -> (usize, usize) {
     worst
 }
 
-/// The box that prefers one of the nodes most (its place in `rest`), and that node.
+/// The box with the strongest preference for one of the nodes (its place in `rest`), and that node.
 fn pick_next<const D: usize>(rects: &[Rect<D>], rest: &[usize], groups: &[Group<D>; 2]) -> (usize, usize) {
     let mut chosen = 0;
     let mut strongest = f64::NEG_INFINITY;

@@ -1,5 +1,5 @@
-//! The split of the R*-tree (Beckmann, Kriegel, Schneider and Seeger 1990, section 4.2): along the axis on which halves
-//! have the smallest margins, where they overlap least.
+//! The split of the R*-tree (Beckmann, Kriegel, Schneider and Seeger 1990, section 4.2). It uses
+//! the axis on which halves have the smallest margins, and cuts where they overlap least.
 
 use crate::Rect;
 
@@ -16,7 +16,7 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
         true => axis,
         false => best,
     });
-    // Of boxes beyond all numbers no cost is lower than another, and the first cut stays.
+    // For boxes beyond the largest number all costs are equal, and the first cut stays.
     let (mut lowest, mut order, mut count) = (orders[0].cost(least), &orders[0], least);
     for (other, cut) in orders.iter().flat_map(|order| (least..=rects.len() - least).map(move |cut| (order, cut))) {
         let cost = other.cost(cut);
@@ -29,12 +29,13 @@ pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<boo
     is_second
 }
 
-/// Boxes in an order in which they can be cut, with the boxes around the first ones and around the last ones.
+/// Boxes in an order in which they can be cut, with the bounding boxes of the first ones and of the
+/// last ones.
 struct Order<const D: usize> {
     indices: Vec<usize>,
-    /// Around those up to an index, and it.
+    /// Of those up to an index, inclusive.
     first: Vec<Rect<D>>,
-    /// Around those from an index on.
+    /// Of those from an index on.
     last: Vec<Rect<D>>,
 }
 
@@ -50,7 +51,7 @@ impl<const D: usize> Order<D> {
         Self { indices, first, last }
     }
 
-    /// The boxes of the first so many, and of the others.
+    /// The bounding boxes of the first `count` boxes, and of the others.
     fn halves(&self, count: usize) -> [&Rect<D>; 2] {
         [&self.first[count - 1], &self.last[count]]
     }
@@ -59,7 +60,7 @@ impl<const D: usize> Order<D> {
         (least..=self.indices.len() - least).flat_map(|count| self.halves(count)).map(Rect::margin).sum()
     }
 
-    /// Overlap, then area; then margin, which decides where areas are all zero.
+    /// Overlap, then area, then margin, which decides if areas are all zero.
     fn cost(&self, count: usize) -> [f64; 3] {
         let [first, last] = self.halves(count);
         [first.overlap(last), first.area() + last.area(), first.margin() + last.margin()]

@@ -1,9 +1,9 @@
-//! The last part of an import: what was loaded becomes the dataset's, in one manifest step.
+//! The last step of an import: one manifest step installs the loaded components.
 //!
-//! Writers of the dataset, and of the one that it replaces, wait meanwhile. What a crash leaves:
-//! - before the step: everything as it was, and files that no manifest names;
-//! - after it: all records of the import, and of a replacement nothing else. The files of the replaced dataset are strays,
-//!   and its entries in the log are passed over (see `engine/drop.rs`).
+//! Meanwhile, writers of the dataset, and of the dataset that it replaces, wait. A crash leaves:
+//! - before the step: the previous state, and files that no manifest names;
+//! - after it: all records of the import, and no others if it is a replacement. The files of the
+//!   replaced dataset are strays, and its log entries are skipped (see `engine/drop.rs`).
 
 use std::sync::Arc;
 
@@ -20,24 +20,25 @@ use crate::secondary::{Indexes, PRIMARY};
 use crate::{Error, Result};
 
 impl Importer {
-    /// Notes what the keys are going to be compared with.
-    pub(super) fn look(&mut self) {
-        // Before the versions, which then have all changes up to this number.
+    /// Notes the state that the keys will be compared with.
+    pub(super) fn note_compared(&mut self) {
+        // Before the versions are read: so they have all changes up to this number.
         let sequence = self.engine.visibility.visible();
         let versions = self.handle.partitions.versions();
         let parts = versions.iter().flat_map(|version| version.components(PRIMARY as usize));
-        self.look = Look { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
+        self.compared = Compared { sequence, files: parts.map(|part| part.file().meta().file_id).collect() };
     }
 
-    /// Takes a snapshot of the records that an upsert replaces. What is not in it is found when installing.
-    pub(super) fn look_at_replaced(&mut self) {
+    /// Takes a snapshot of the records that an upsert replaces. Later records are found at
+    /// installation.
+    pub(super) fn pin_replaced(&mut self) {
         let before = self.dataset().snapshot();
-        // A component that it has may have later changes, which it does not show.
-        self.look = Look { sequence: before.sequence(), files: Vec::new() };
+        // Its components may have later changes, which the snapshot hides.
+        self.compared = Compared { sequence: before.sequence(), files: Vec::new() };
         self.before = Some(before);
     }
 
-    /// Whether a record of the dataset may have a key of the import.
+    /// Whether the keys of the import overlap those of the dataset.
     pub(super) fn overlaps_existing(&self, runs: &[ComponentMeta]) -> Result<bool> {
         if self.created.is_some() {
             return Ok(false);
@@ -72,7 +73,8 @@ impl Importer {
         for (_, largest) in primaries.iter().filter_map(|primary| primary.key_range()) {
             handle.row_numbers.note(&Key::decode(self.schema.key.key_type, largest)?);
         }
-        // Indexes that came meanwhile, while writers wait; and what was loaded of those that went stays behind.
+        // Loads indexes that were created meanwhile, while writers wait. Components of dropped
+        // indexes are not installed.
         self.load_indexes(primaries, &mut loaded)?;
         self.before = None;
         let indexes = handle.indexes.load_full();
@@ -101,14 +103,14 @@ impl Importer {
                 }
                 Ok(())
             };
-            // A schema is there before the records that are written under it.
+            // A schema becomes visible before the records written under it.
             let show_schema = || {
                 if let Some(history) = changed {
                     handle.history.store(history);
                 }
             };
             let installed = handle.partitions.install_loaded(&engine.workshop, &metas, sequence, change, show_schema);
-            // The files are the store's from the step on. Where it stayed open whether the step
+            // From the step on, the files are the store's. If it is unknown whether the step
             // reached the disk, they may be.
             if installed.is_ok() || engine.workshop.manifest.has_failed() {
                 files.give_away(metas.iter().flatten().flatten());
@@ -125,7 +127,7 @@ impl Importer {
         Ok(())
     }
 
-    /// The history by which all records can be read, those of the import and those that it replaces.
+    /// The history by which all records can be read: the import's, and those that it replaces.
     pub(super) fn history_of_all(&self) -> Result<Arc<SchemaHistory>> {
         let current = self.handle.history.load_full();
         match self.changes() {
@@ -134,13 +136,13 @@ impl Importer {
         }
     }
 
-    /// How many changes of the schema come with the records.
+    /// Number of schema changes that come with the records.
     fn changes(&self) -> usize {
         self.widened.len() + self.added
     }
 
-    /// Refuses an import that changes columns if others were changed since: the rows carry the number of their version,
-    /// which another change may have taken.
+    /// Refuses an import that changes columns if the columns were changed meanwhile. Its rows carry
+    /// the number of their schema version, which the other change may have taken.
     fn check_columns(&self, current: &SchemaHistory) -> Result<()> {
         match current.versions() + self.changes() == self.history.versions() {
             true => Ok(()),
@@ -148,8 +150,8 @@ impl Importer {
         }
     }
 
-    /// The history that the dataset gets with the records, if they change columns. To be called with the
-    /// gate held.
+    /// The dataset's history after the import, if the records change columns. The gate must be
+    /// held.
     fn changed_history(&self) -> Result<Option<Arc<SchemaHistory>>> {
         if self.changes() == 0 {
             return Ok(None);
@@ -157,15 +159,16 @@ impl Importer {
         let current = self.handle.history.load_full();
         self.check_columns(&current)?;
         if self.created.is_none() {
-            // Of what the records add, nothing is stored.
+            // Attributes that the import adds have no stored values.
             let mut stored = self.widened.iter().filter(|name| current.newest().column(name).is_some());
             stored.try_for_each(|name| self.dataset().check_exact_as_float(name))?;
         }
         Ok(Some(self.history.clone()))
     }
 
-    /// Refuses the import if a key of it was inserted since it looked; an upsert looks again, and what it has loaded of
-    /// secondary indexes is loaded anew. To be called with the gate held and everything flushed.
+    /// Refuses the import if one of its keys was inserted since its keys were compared. An upsert
+    /// compares again instead, and loads its secondary indexes again. The gate must be held, and
+    /// everything flushed.
     fn judge_written_meanwhile(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
         let versions = self.handle.partitions.versions();
         for (primary, now) in primaries.iter().zip(versions.iter()) {
@@ -174,21 +177,22 @@ impl Importer {
                 return Err(Error::DuplicateKey { key });
             }
             drop(versions);
-            self.look_at_replaced();
+            self.pin_replaced();
             loaded.forget_secondaries();
             break;
         }
         Ok(())
     }
 
-    /// A key of the import that was written in a partition since it looked; of an import that replaces none, one that is
-    /// there now. Writers wait, so that no more is read than may be new among the import's keys.
+    /// A key of the import that was written to a partition since the comparison. Unless the
+    /// import replaces records, the key must still exist. Writers wait, so only components that may
+    /// be new to the import are read, within its range of keys.
     fn written_meanwhile(&self, primary: &BTreeComponent, now: &Version) -> Result<Option<Key>> {
         let Some((first, last)) = primary.key_range() else { return Ok(None) };
-        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.look.has_seen(part.file().meta())) {
+        for part in now.components(PRIMARY as usize).iter().filter(|part| !self.compared.includes(part.file().meta())) {
             let mut cursor = BTreeCursor::seek(terrane_lsm::index::downcast(part)?, first)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *last) {
-                // An old version may lie there of a key that is deleted by now.
+                // This may be an old version of a key that is deleted by now.
                 let is_there = || Ok::<_, Error>(search::get(now, PRIMARY as usize, &entry.key, u64::MAX)?.is_some());
                 let counts = self.mode == ImportMode::Upsert || !entry.antimatter;
                 if counts
@@ -204,7 +208,7 @@ impl Importer {
     }
 }
 
-/// The components that an import has loaded, one of each partition, with the places of their indexes.
+/// The loaded components of an import, one per partition, with the slots of their indexes.
 pub(super) struct Loaded {
     metas: Vec<(usize, Vec<ComponentMeta>)>,
 }
@@ -226,12 +230,12 @@ impl Loaded {
         self.metas.iter().flat_map(|(_, metas)| metas).map(|meta| meta.file_len).sum()
     }
 
-    /// Forgets all but the primaries, so that they are loaded anew. The files go with the import.
+    /// Forgets all but the primaries, so that they are loaded again. The import removes the files.
     fn forget_secondaries(&mut self) {
         self.metas.retain(|(place, _)| *place == PRIMARY as usize);
     }
 
-    /// The component of each place of each partition; none where there is no index any more.
+    /// The component of each slot of each partition; `None` where the index was dropped.
     fn by_partition(&self, partitions: usize, indexes: &Indexes) -> Vec<Vec<Option<ComponentMeta>>> {
         let places = self.metas.iter().map(|(place, _)| place + 1).max().unwrap_or(0);
         let mut by_partition = vec![vec![None; places]; partitions];
@@ -244,18 +248,19 @@ impl Loaded {
     }
 }
 
-/// What an import has compared its keys with.
+/// The state with which an import has compared its keys.
 #[derive(Debug, Default)]
-pub(super) struct Look {
-    /// All changes up to this number were there.
+pub(super) struct Compared {
+    /// All changes up to this number were seen.
     sequence: u64,
-    /// Components of the primary that were there.
+    /// Primary components that were seen.
     files: Vec<u64>,
 }
 
-impl Look {
-    /// Whether everything in a component was there, be it in other components that were merged since.
-    fn has_seen(&self, meta: &ComponentMeta) -> bool {
+impl Compared {
+    /// Whether all entries of a component were seen, possibly in other components that were merged
+    /// since.
+    fn includes(&self, meta: &ComponentMeta) -> bool {
         self.files.contains(&meta.file_id) || meta.statistics.sequence.1 <= self.sequence
     }
 }

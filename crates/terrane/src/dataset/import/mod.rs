@@ -1,16 +1,17 @@
-//! Imports: any number of records that appear all at once, past the log.
+//! Imports: any number of records that appear all at once, without the log.
 //!
-//! Records go to sorted runs, which are component files that no manifest names. The runs are
-//! merged into one primary component of each partition, from which the components of the other indexes are loaded; one
-//! manifest step installs all, and the dataset itself if it is new. A crash before that
-//! step leaves strays, which the next open removes; after it, everything is there.
+//! 1. Records go to sorted runs, component files that no manifest names.
+//! 2. The runs are merged into one primary component per partition. The components of the other
+//!    indexes are loaded from it.
+//! 3. Writers pause. Older memory components are sealed and flushed. Keys inserted since they were
+//!    compared are checked again.
+//! 4. One manifest step installs everything, including the dataset if it is new.
 //!
-//! At the step writers pause, older memory entries are sealed and flushed, and keys that
-//! were inserted since the import looked are checked again.
+//! A crash before step 4 leaves strays, which the next open removes.
 //!
-//! Of an upsert, the components of the secondary indexes have the anti-matter of the records that go as well, as a snapshot
-//! has them that was taken when the import looked. Where one of the keys was written since, they are loaded anew while
-//! writers pause. A replacement loads a dataset of its own, which takes the name in the step that removes the old one.
+//! An upsert's secondary components also have anti-matter for the replaced records, taken from a
+//! snapshot. If one of its keys was written since, they are loaded again in step 3. A replacement
+//! loads a dataset of its own, which takes the name in the step that removes the old one.
 
 mod install;
 mod mode;
@@ -26,7 +27,7 @@ use terrane_lsm::manifest::DatasetState;
 use terrane_lsm::parallel::{self, threads_of};
 use terrane_lsm::search;
 
-use self::install::{Loaded, Look};
+use self::install::{Compared, Loaded};
 pub use self::mode::ImportMode;
 use self::mode::{Replaced, Target};
 use self::runs::{RowRanges, row_of_sequence, visit_runs};
@@ -43,58 +44,58 @@ use crate::secondary::PRIMARY;
 use crate::snapshot::{RECORDS_STEP, Snapshot};
 use crate::{Error, Result};
 
-/// About the bytes that a primary component takes while it is built.
+/// Approximate memory in bytes of a primary component that is being built.
 const BUILDER_BYTES: usize = 512 << 10;
 
-/// What an import did.
+/// Result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Records that are in the dataset now.
+    /// Number of records in the dataset now.
     pub records: u64,
-    /// Rows that were refused.
+    /// Number of refused rows.
     pub refused: u64,
     /// Bytes of the new components.
     pub bytes: u64,
 }
 
-/// An import under way. Dropped unfinished, it leaves nothing behind.
+/// An import in progress. If it is dropped unfinished, nothing of it remains.
 #[derive(Debug)]
 pub struct Importer {
     mode: ImportMode,
     handle: Arc<DatasetHandle>,
     schema: Arc<Schema>,
-    /// All versions of the dataset's schema, the last of which is the rows' own.
+    /// All versions of the dataset's schema. The last one is the rows' schema.
     history: Arc<SchemaHistory>,
     /// Attributes that become float64 with the records.
     widened: Vec<String>,
-    /// How many attributes the records add.
+    /// Number of attributes that the records add.
     added: usize,
-    /// For each attribute, an integer of the rows so far that a float64 cannot hold exactly.
+    /// For each attribute, one integer of the rows so far that a float64 cannot hold exactly.
     inexact: Vec<Option<i64>>,
-    /// What the manifest will say of the dataset, if it is new.
+    /// The dataset's entry in the manifest, if it is new.
     created: Option<DatasetState>,
-    /// The dataset whose place it takes, if there is one.
+    /// The dataset that this one replaces, if any.
     replaced: Option<Replaced>,
-    /// The first run while it is written, as long as keys ascend.
+    /// The first run while it is being written. It takes rows while their keys ascend.
     ascending: Option<BTreeBuilder>,
     last_key: Vec<u8>,
     ascending_rows: RowRanges,
-    /// The first run when it is written; it has no rows of its own.
+    /// The finished first run.
     ascending_run: Option<ComponentMeta>,
     buffer: RunBuffer,
-    /// The runs after it, in the order of their rows.
+    /// The later runs, in the order of their rows.
     spilled: Vec<ComponentMeta>,
-    /// All files of the import, until they are the store's.
+    /// All files of the import, until the store owns them.
     files: UnnamedFiles,
     rows: u64,
     refused: u64,
-    /// What the keys were compared with.
-    look: Look,
-    /// Of an upsert, what it found then: the records that go are in it.
+    /// The state with which the keys were compared.
+    compared: Compared,
+    /// For an upsert, the snapshot with the records to be replaced.
     before: Option<Snapshot>,
-    /// Columns that had been widened when the import was begun.
+    /// Number of columns that had been widened when the import was begun.
     widenings: usize,
-    /// Dropped last, as it may be what keeps others out: files that came to nothing are removed before.
+    /// Dropped last, because it may hold the store's lock: unused files are removed before.
     engine: Arc<Engine>,
 }
 
@@ -133,21 +134,21 @@ impl Importer {
             files,
             rows: 0,
             refused: 0,
-            look: Look::default(),
+            compared: Compared::default(),
             before: None,
         })
     }
 
-    /// The schema that batches have to fit.
+    /// The schema that batches must fit.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Adds a nullable attribute that the next batches may have. The dataset gets it with the records and not before.
-    /// [`Self::finish`] refuses the import if the columns were changed since it was begun.
+    /// Adds a nullable attribute for the next batches. The dataset gets it together with the
+    /// records. [`Self::finish`] refuses the import if the columns were changed since it was begun.
     ///
     /// # Errors
-    /// A name that is taken or not possible.
+    /// The name is taken or invalid.
     pub fn add_column(&mut self, column: Column) -> Result<()> {
         let history = self.history.with_column(column)?;
         self.schema = history.newest().clone();
@@ -157,9 +158,11 @@ impl Importer {
         Ok(())
     }
 
-    /// Makes an int64 attribute float64, so that fractions fit from the next batch on. The dataset's becomes
-    /// so with the records and not before. [`Self::finish`] refuses the import if an integer that
-    /// is stored would change by it, or if the columns were changed since the import was begun.
+    /// Makes an int64 attribute float64, so that the next batches may have fractions.
+    ///
+    /// The dataset's attribute changes together with the records. [`Self::finish`] refuses the
+    /// import if the columns were changed since it was begun, or if float64 cannot hold a stored
+    /// integer exactly.
     ///
     /// # Errors
     /// An unknown column or one of another type; an integer of the rows so far that float64 cannot
@@ -176,7 +179,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Takes the rows of a batch; returns those that were refused, which are not imported.
+    /// Takes the rows of a batch. Returns the refused rows, which are not imported.
     ///
     /// # Errors
     /// Columns that do not fit the schema; storage.
@@ -255,24 +258,28 @@ impl Importer {
         Ok(())
     }
 
-    /// Makes the records durable and visible, all at once. `on_refused` gets the rows (numbered
-    /// over the whole import, from 0) whose key another row or a record of the dataset has;
-    /// if it fails, the import is given up.
+    /// Makes the records durable and visible, all at once.
+    ///
+    /// `on_refused` gets each row whose key is that of another row or of a stored record. Rows are
+    /// numbered over the whole import, from 0. If `on_refused` fails, the import is abandoned.
     ///
     /// # Errors
-    /// What `on_refused` returns; [`Error::DuplicateKey`] if a writer or another import took one of
-    /// the keys after the rows had been judged, for which the import as a whole fails and can be
-    /// repeated; storage. The dataset is then what it was, unless it stayed open which manifest is on
-    /// disk: the store refuses writes then, and opening it again shows.
+    /// - Those of `on_refused`.
+    /// - [`Error::DuplicateKey`] if another writer or import took one of the keys after the rows
+    ///   had been judged. The whole import fails, and can be repeated.
+    /// - Storage. It may then be unknown which manifest is on disk. In this case the store refuses
+    ///   writes, and reopening it shows which.
+    ///
+    /// After an error, the dataset is unchanged, apart from this last case.
     pub fn finish(self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<ImportReport> {
         self.finish_after(on_refused, &mut |_| Ok(()))
     }
 
-    /// As [`Self::finish`], with a last word: `before_commit` gets the report when all rows have been
-    /// judged and nothing is visible yet; if it fails, the import is given up.
+    /// Like [`Self::finish`]. `before_commit` gets the report when all rows have been judged and
+    /// nothing is visible yet. If it fails, the import is abandoned.
     ///
     /// # Errors
-    /// As [`Self::finish`], and what `before_commit` returns.
+    /// Those of [`Self::finish`] and of `before_commit`.
     pub fn finish_after(
         mut self,
         on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
@@ -306,13 +313,13 @@ impl Importer {
         Ok(report)
     }
 
-    /// Loads the components of the secondary indexes that there are now and that have none yet, of several partitions at a
-    /// time.
+    /// Loads components for the current secondary indexes that have none yet, for several
+    /// partitions at a time.
     fn load_indexes(&mut self, primaries: &[Arc<BTreeComponent>], loaded: &mut Loaded) -> Result<()> {
         let engine = self.engine.clone();
         let threads = threads_of(engine.workshop.threads_max, primaries.len());
         let budget = engine.shares.work / threads;
-        // Before the history, which then has the columns that they are on.
+        // Before the history is read, which then has the columns of these indexes.
         let indexes = self.handle.indexes.load_full();
         let history = self.history_of_all()?;
         for (place, index) in indexes.secondaries() {
@@ -330,20 +337,21 @@ impl Importer {
         Ok(())
     }
 
-    /// One primary component of each partition of all rows that are taken.
+    /// Merges the accepted rows into one primary component per partition.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        self.look();
+        self.note_compared();
         reduce(&mut self.spilled, &mut self.files, engine.shares.work, &mut |runs| {
             runs::merge(&engine.workshop, runs)
         })?;
-        // The ascending run holds the earliest rows; in later runs the first row is first.
+        // The ascending run has the earliest rows. The other runs follow in the order of their
+        // rows.
         let runs: Vec<ComponentMeta> = self.ascending_run.iter().chain(&self.spilled).cloned().collect();
         let overlaps = self.overlaps_existing(&runs)?;
         if self.mode == ImportMode::Upsert && overlaps {
-            self.look_at_replaced();
+            self.pin_replaced();
         }
-        // Whatever is there goes.
+        // An upsert replaces whatever is stored.
         let overlaps = overlaps && self.mode != ImportMode::Upsert;
         let partitions = self.handle.partitions.count();
         if let ([run], true, false, 1) = (&runs[..], self.ascending_run.is_some(), overlaps, partitions) {
@@ -358,7 +366,7 @@ impl Importer {
         Ok(primaries)
     }
 
-    /// The primary components of some of the partitions.
+    /// Writes the primary components of some of the partitions.
     fn merge_into(
         &mut self,
         group: Range<usize>,
@@ -376,8 +384,9 @@ impl Importer {
         visit_runs(&engine.workshop, runs, &mut |entry| {
             visited += 1;
             if visited % RECORDS_STEP == 0 {
-                // So that no sealed memory is kept for long. What was written since the last one is refused
-                // like the rest; components that the first one had not are looked at again when installing.
+                // New versions, so that no sealed memory is kept for long. Keys written since the
+                // last one are refused like the others. Components that the first version lacked
+                // are compared again at installation.
                 versions = self.handle.partitions.versions();
             }
             let row = match entry.begin {

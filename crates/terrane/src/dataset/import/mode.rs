@@ -1,4 +1,4 @@
-//! What an import does where its dataset exists, and where it does not.
+//! Import modes: what an import does if its dataset exists, and if it does not.
 
 use std::sync::Arc;
 
@@ -11,29 +11,32 @@ use crate::schema::Schema;
 use crate::secondary::IndexDefinition;
 use crate::{Error, Result};
 
-/// What becomes of the records that a dataset has when others are imported into it.
+/// What happens to the records of an existing dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImportMode {
-    /// They stay, and rows with their keys are refused. Where there is no dataset, it is made.
+    /// Existing records stay, and rows with their keys are refused. A missing dataset is created.
     #[default]
     CreateOrAppend,
-    /// There are none: the import makes the dataset, and is refused if there is one.
+    /// Creates the dataset. Refused if it exists.
     Create,
-    /// They stay, and rows with their keys are refused. Where there is no dataset, the import is refused.
+    /// Existing records stay, and rows with their keys are refused. Refused if the dataset does not
+    /// exist.
     Append,
-    /// Those whose keys are imported are replaced, and the others stay. Where there is no dataset, it is made.
+    /// Rows replace existing records with the same keys. The others stay. A missing dataset is
+    /// created.
     Upsert,
-    /// All go, and with them their schema and the positions of feeds. The number of partitions, the merge policy and the
-    /// definitions of indexes stay. Where there is no dataset, it is made.
+    /// Removes all existing records, their schema and the positions of feeds. The number of
+    /// partitions, the merge policy and the definitions of indexes stay. A missing dataset is
+    /// created.
     Replace,
 }
 
 impl ImportMode {
-    /// Refuses a mode that does not fit what there is.
+    /// Refuses a mode that does not fit the store.
     pub(crate) fn check(self, engine: &Engine, name: &str) -> Result<()> {
         match (self, engine.dataset(name)) {
             (Self::Create, Ok(_)) => {
-                Err(Error::usage(format!("dataset {name:?} exists already, and the import was to create it")))
+                Err(Error::usage(format!("dataset {name:?} exists already, and this import creates a dataset")))
             }
             (Self::Append, Err(unknown)) => Err(unknown),
             (Self::Upsert, Ok(dataset)) => check_key(&dataset.schema()),
@@ -42,10 +45,10 @@ impl ImportMode {
     }
 }
 
-/// Refuses an upsert of records that nothing tells apart.
+/// Refuses an upsert of records without keys of their own.
 fn check_key(schema: &Schema) -> Result<()> {
     match schema.key.generated {
-        true => Err(Error::usage("an upsert replaces records by their keys, and these have none but row numbers")),
+        true => Err(Error::usage("an upsert replaces records by their keys, but these records have only row numbers")),
         false => Ok(()),
     }
 }
@@ -53,7 +56,7 @@ fn check_key(schema: &Schema) -> Result<()> {
 /// The dataset that an import loads.
 pub(super) struct Target {
     pub handle: Arc<DatasetHandle>,
-    /// What the manifest will say of it, if it is new.
+    /// Its entry in the manifest, if it is new.
     pub created: Option<DatasetState>,
     pub replaced: Option<Replaced>,
 }
@@ -77,11 +80,11 @@ impl Target {
     }
 }
 
-/// A dataset whose place an import takes.
+/// A dataset that an import replaces.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub handle: Arc<DatasetHandle>,
-    /// Its indexes when the import was begun, whose definitions the new one has.
+    /// Its indexes when the import was begun. The new dataset gets their definitions.
     indexes: Vec<IndexDefinition>,
 }
 
@@ -91,7 +94,7 @@ impl Replaced {
         Self { handle, indexes }
     }
 
-    /// Keeps writers out of it, if its indexes are what they were. To be called with `catalog_changes` held.
+    /// Keeps writers out of it, if its indexes are unchanged. `catalog_changes` must be held.
     pub fn exclude(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         let gate = self.handle.exclude()?;
         match self.handle.indexes.load().definitions() == self.indexes {

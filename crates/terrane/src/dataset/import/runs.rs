@@ -1,4 +1,4 @@
-//! The rows of an import in sorted runs, in which they wait to be merged.
+//! The rows of an import in sorted runs, until they are merged.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use terrane_lsm::partition::Workshop;
 use crate::Result;
 use crate::runs::RunBuffer;
 
-/// Writes the records of a buffer to a run, if there are any, and forgets them.
+/// Writes the records of a buffer, if any, to a run, and empties the buffer.
 pub(super) fn spill(buffer: &mut RunBuffer, workshop: &Workshop) -> Result<Option<ComponentMeta>> {
     if buffer.is_empty() {
         return Ok(None);
@@ -19,7 +19,7 @@ pub(super) fn spill(buffer: &mut RunBuffer, workshop: &Workshop) -> Result<Optio
     Ok(Some(builder.finish(Statistics::LOADED)?))
 }
 
-/// In runs, rows take the place of sequence numbers: of equal keys the first row comes first.
+/// In runs, row numbers replace sequence numbers, such that the first row of a key comes first.
 fn sequence_of_row(row: u64) -> u64 {
     u64::MAX - row
 }
@@ -29,11 +29,11 @@ pub(super) fn row_of_sequence(sequence: u64) -> u64 {
     u64::MAX - sequence
 }
 
-/// Which rows the entries of the ascending run come from: rows that were refused leave gaps.
+/// The rows of the ascending run's entries. Refused rows leave gaps.
 #[derive(Debug, Default)]
 pub(super) struct RowRanges {
     entries: u64,
-    /// Entry and row at which a range of consecutive rows begins.
+    /// First entry and first row of each range of consecutive rows.
     starts: Vec<(u64, u64)>,
 }
 
@@ -64,8 +64,7 @@ pub(super) fn merge(workshop: &Workshop, runs: &[ComponentMeta]) -> Result<Compo
     Ok(builder.finish(Statistics::LOADED)?)
 }
 
-/// Goes over the entries of runs in the order of their keys, and of equal keys in that of the
-/// runs, which is the order of their rows.
+/// Visits the entries of runs by key, and equal keys by run, which is the order of their rows.
 pub(super) fn visit_runs(
     workshop: &Workshop,
     runs: &[ComponentMeta],

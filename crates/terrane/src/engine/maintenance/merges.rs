@@ -12,6 +12,9 @@ use super::super::{DatasetHandle, Engine};
 use super::reason_of;
 use crate::{Error, Result};
 
+/// No merges of smaller components are tried where larger ones have no room.
+const SMALLEST_MERGED_BYTES: u64 = 4 << 10;
+
 impl Engine {
     /// Merges what is small whatever the policy says, so that fewer files are open; whether there was anything.
     pub(super) fn merge_to_fewest(&self) -> bool {
@@ -50,7 +53,7 @@ impl Engine {
             });
             self.note_components();
         }
-        self.restore_reserve();
+        let _ = self.restore_reserve();
         failed
     }
 
@@ -74,11 +77,27 @@ impl Engine {
         }
     }
 
+    /// Merges small components where there is no room for the merge that the policy wants, so that flushes on a full disk
+    /// do not leave many; the error of the other merge if there is nothing to merge.
+    fn merge_what_fits(&self, dataset: &DatasetHandle, error: Error) -> Result<bool> {
+        let manifest = self.workshop.manifest.current();
+        let mut largest = manifest.components().map(|meta| meta.file_len).max().unwrap_or(0);
+        while largest > SMALLEST_MERGED_BYTES {
+            largest /= 4;
+            let smaller = MergePolicy::Prefix { mergeable_bytes_max: largest, components_max: 4 };
+            match self.merge_by(dataset, &smaller) {
+                Ok(false) | Err(Error::Full { .. }) => {}
+                merged => return merged,
+            }
+        }
+        Err(error)
+    }
+
     pub fn merge_by(&self, dataset: &DatasetHandle, policy: &MergePolicy) -> Result<bool> {
         let cancellation = &self.maintenance.cancellation;
         self.in_partitions(dataset, |partition, bytes_max| {
             let merge = || dataset.partitions.merge(&self.workshop, partition, policy, bytes_max, cancellation);
-            let merged = self.on_full_flushed(|| merge().map_err(Error::from))?;
+            let merged = self.with_reserve(|| merge().map_err(Error::from))?;
             merged.iter().for_each(|outcome| self.maintenance.count_merge(outcome));
             Ok(merged.is_some())
         })
@@ -95,17 +114,7 @@ impl Engine {
     ) -> Result<()> {
         let (partitions, workshop) = (&dataset.partitions, &self.workshop);
         let merge = || partitions.merge_oldest(workshop, partition, place, count, bytes_max, cancellation);
-        let merged = match self.on_full_flushed(|| merge().map_err(Error::from)) {
-            Err(Error::Full { .. }) if self.merge_index_by_fronts(dataset, (partition, place), cancellation)? => {
-                // Of what came of that, with the room that there is now; without that it is several components.
-                match self.on_full_flushed(|| merge().map_err(Error::from)) {
-                    Err(Error::Full { .. }) if !self.has_much_to_free(dataset, (partition, place)) => return Ok(()),
-                    merged => merged,
-                }
-            }
-            merged => merged,
-        };
-        match merged? {
+        match self.with_reserve(|| merge().map_err(Error::from))? {
             Some(outcome) => self.maintenance.count_merge(&outcome),
             None if cancellation.is_cancelled() => return Err(Error::Cancelled),
             None => {}
@@ -147,7 +156,7 @@ impl Engine {
             }
             Ok(true)
         });
-        self.restore_reserve();
+        let _ = self.restore_reserve();
         compacted.inspect_err(|error| self.note_failure(error))?;
         self.note_components();
         // Merges that the policy wanted meanwhile were put off.

@@ -1,4 +1,4 @@
-//! What is counted, and which figures are made of it.
+//! The counts, and the figures made from them.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn laboratory(setup: &Setup) -> Laboratory<'_> {
     Laboratory { setup, fan_out: 16, count: 1000, seconds: Duration::from_millis(300), selectivity: 0.01 }
 }
 
-/// How many entries were inserted since it was filled.
+/// Number of entries inserted since it was filled.
 fn inserted(laboratory: &Laboratory<'_>, filled: &mut Filled) -> u64 {
     filled.tree.check().unwrap().entries - laboratory.count
 }
@@ -64,13 +64,13 @@ fn queries_that_arrive_are_answered_once_each_beside_the_writer() {
     assert_eq!(outcome.queries.count(), arrivals.len());
     let latencies: BTreeSet<_> = (0..=10).map(|tenth| outcome.queries.quantile_ns(f64::from(tenth) / 10.0)).collect();
     assert!(latencies.len() > 1, "not all take the same time");
-    // Of another seed, so that not both come at once.
+    // With another seed, so that not both come at once.
     let writes = poisson(setup.options.seed + 1, rate * WRITES_PER_QUERY, laboratory.seconds).len() as u64;
     assert_eq!((outcome.insertions, inserted(&laboratory, &mut filled)), (writes, writes));
     assert!(writes > 0);
 }
 
-/// All arrive in the beginning: who is answered last has waited for almost all of the run.
+/// All arrive at the beginning, so the last answer has waited for almost all of the run.
 #[test]
 fn latencies_are_from_arrival_to_answer() {
     let setup = setup();
@@ -86,7 +86,7 @@ fn latencies_are_from_arrival_to_answer() {
     assert!(shares.iter().all(|share| *share <= 1.0) && shares.iter().any(|share| *share > 0.8), "{shares:?}");
 }
 
-/// One thread that does nothing but query is in a query for almost all of the run.
+/// One thread that only queries is in a query for almost all of the run.
 #[test]
 fn latencies_of_threads_side_by_side_are_whole() {
     let setup = setup();

@@ -1,4 +1,4 @@
-//! Nearest neighbours, best first (Hjaltason and Samet 1999), as of the same promise as other searches.
+//! Nearest neighbours, best first (Hjaltason and Samet 1999), with the promise of other searches.
 
 use std::collections::BinaryHeap;
 
@@ -10,32 +10,34 @@ use crate::blocks;
 use crate::rtree::nearest::{Candidate, Nearest};
 use crate::{Rect, Result};
 
-/// How a node that is to be read is linked.
+/// How a node to read is linked.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     /// The level of its parent; none for the root.
     level: Option<u64>,
-    /// The parent's place among those that were read.
+    /// The parent's index among the nodes that were read.
     parent: usize,
 }
 
-/// A root, or a node whose children are candidates: as it was read, and what is known of the children.
+/// A root, or a node whose children are candidates: how it was read, and its children.
 struct Opened<'a, const D: usize, B: Backend + 'a> {
     reading: Option<Reading<'a, D, B>>,
     siblings: Siblings,
 }
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// The `count` entries closest to a point among those that `accepts` takes: square of the distance, box
-    /// and payload, the closest first. Of entries at one distance some may be left out. Squares are `f64`:
-    /// distances beyond some 1e154 are one, as are those below some 1e-162.
+    /// The `count` entries closest to a point among those that `accepts` accepts: square of the
+    /// distance, box and payload, closest first. Of entries at equal distance some may be left out.
+    /// Squares are `f64`, so distances beyond about 1e154 are equal, as are those below about
+    /// 1e-162.
     ///
-    /// `accepts` decides inside of the search, by box and payload alone: where writers overtake the search,
-    /// it is asked again, or of entries that are not there in the end. With [`SearchMode::SharedLock`] nodes
-    /// are read as with [`SearchMode::Validated`].
+    /// `accepts` is called inside of the search and decides by box and payload alone. If writers
+    /// overtake the search, it may be called again, or for entries that are absent in the end. With
+    /// [`SearchMode::SharedLock`] nodes are read as with [`SearchMode::Validated`].
     ///
     /// # Errors
-    /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite; damage.
+    /// [`Error::NotFinite`](crate::Error::NotFinite) for a point whose coordinates are not finite,
+    /// and errors about damage.
     pub fn nearest(
         &self,
         point: &[f64; D],
@@ -61,8 +63,9 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         }
     }
 
-    /// Whether they were found. They were not if something changed that was read. Without validation that is
-    /// said only if the nodes were too many, so that the tree has changed or is damaged.
+    /// Whether the search succeeded. It fails if a node that it read has changed. Without
+    /// validation, it fails only if it reads too many nodes, so that the tree has changed or is
+    /// damaged.
     fn search_nearest<A: Fn(&Rect<D>, u64) -> bool>(
         &self,
         nearest: &mut Nearest<'_, D, A>,
@@ -72,7 +75,8 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
         let mut opened = vec![Opened { reading: None, siblings: Siblings::default() }];
         let of_root = Link { level: None, parent: 0 };
         let mut candidates = BinaryHeap::from([Candidate { distance_squared: 0.0, node: root, link: of_root }]);
-        // The root word first: what came to the root since it was read did so before it was the root again.
+        // The root word first: entries that came to the root since it was read did so before it
+        // became the root again.
         let is_whole = |opened: &[Opened<'_, D, B>]| {
             let is_current =
                 |opened: &Opened<'_, D, B>| opened.reading.as_ref().is_none_or(|reading| self.is_current(reading));
@@ -93,7 +97,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             if is_validated && siblings.note(parent_reading.as_ref(), &reading).is_err() {
                 return Ok(false);
             }
-            // A sibling that a split has just made, which is not linked yet.
+            // A sibling from a split that has just been made, which is not linked yet.
             for sibling in siblings.children.take_others() {
                 candidates.push(Candidate { distance_squared, node: sibling, link });
             }

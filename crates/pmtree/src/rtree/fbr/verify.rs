@@ -1,4 +1,4 @@
-//! What a pool holds, found out without a change.
+//! Verification of a pool's tree before an opening. It changes nothing.
 
 use terrane_pmem::{Backend, Pool, ROOT};
 
@@ -9,21 +9,22 @@ use super::tags;
 use crate::blocks::{self, damaged};
 use crate::{Error, Result};
 
-/// What was found of a tree.
+/// A verified tree.
 #[derive(Debug)]
-pub(super) struct Look<const D: usize> {
+pub(super) struct Verified<const D: usize> {
     /// Offset of the tree's block.
     pub(super) block: u64,
-    /// Of its nodes.
+    /// The layout of its nodes.
     pub(super) layout: Layout<D>,
-    /// Whether its marks are numbered as those of trees that are made now.
+    /// Whether its marks are numbered like those of new trees.
     pub(super) has_short_marks: bool,
-    /// Whether a crash has left something to complete or to undo.
+    /// Whether a crash has left a change to complete or to undo.
     pub(super) is_changing: bool,
 }
 
-/// The tree, if there is one; an error, if there is another one or a damaged one.
-pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<Look<D>>> {
+/// Verifies the tree, if there is one. It is an error if there is another structure or a damaged
+/// tree.
+pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<Verified<D>>> {
     let block = pool.backend().load(ROOT);
     if block == 0 {
         return Ok(None);
@@ -39,9 +40,9 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
     let form =
         [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves & !SHORT_MARKS);
     let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
-    let form = form.ok_or_else(|| no_shape(LEAVES, format!("leaves are said to be of the form {leaves}")))?;
+    let form = form.ok_or_else(|| no_shape(LEAVES, format!("the form of leaves {leaves} is unknown")))?;
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
-    let layout = layout.ok_or_else(|| no_shape(FAN_OUT, format!("nodes are said to have {fan_out} entries")))?;
+    let layout = layout.ok_or_else(|| no_shape(FAN_OUT, format!("a fan-out of {fan_out} is impossible")))?;
     blocks::check_own(pool, block, LOG_START + Log::length(&layout))?;
     blocks::check_own(pool, pool.backend().load(block + ROOT_WORD), layout.node_length())?;
     let mut is_changing = false;
@@ -49,12 +50,13 @@ pub(super) fn look<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<
         is_changing |= check_change(pool, &layout, block, index)?;
     }
     if !is_changing {
-        check_way_down(pool, &layout, block)?;
+        check_one_path(pool, &layout, block)?;
     }
-    Ok(Some(Look { block, layout, has_short_marks: leaves & SHORT_MARKS != 0, is_changing }))
+    Ok(Some(Verified { block, layout, has_short_marks: leaves & SHORT_MARKS != 0, is_changing }))
 }
 
-/// Checks that what a log entry says can be completed or undone, as far as the entry tells; whether it says something.
+/// Checks that a log entry can be completed or undone, as far as the entry tells. Gives whether it
+/// is in use.
 fn check_change<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,
@@ -63,7 +65,7 @@ fn check_change<const D: usize, B: Backend>(
 ) -> Result<bool> {
     let Some((change, engagement)) = log::read(pool, layout, block, index)? else { return Ok(false) };
     let progress = engagement.progress;
-    // Of what was not committed, only new blocks matter.
+    // Of an uncommitted change, only new blocks matter.
     let matters = |role: &Role| progress != Progress::Announced || change.kind.acquired().contains(role);
     let freed = if progress == Progress::Announced { change.kind.acquired() } else { change.kind.released() };
     let is_freed = |role: &Role| freed.contains(role);
@@ -72,15 +74,15 @@ fn check_change<const D: usize, B: Backend>(
         if node != 0 {
             blocks::check_length(pool, node, layout.node_length())?;
             if node == block || is_freed(&role) && node == pool.backend().load(block + ROOT_WORD) {
-                let reason = format!("a log entry says {:?} of what is none of its nodes", change.kind);
+                let reason = format!("a log entry of kind {:?} names a block that it cannot change", change.kind);
                 return Err(damaged(pool, node, reason));
             }
             // It would be freed twice, or changed in two ways.
             if Role::ALL[..number].iter().any(|other| matters(other) && change.node(*other) == node) {
-                return Err(damaged(pool, node, format!("a log entry says {:?} of one node twice", change.kind)));
+                return Err(damaged(pool, node, format!("a log entry of kind {:?} names one node twice", change.kind)));
             }
         } else if progress == Progress::Committed && is_required(&change, role) {
-            let reason = format!("a log entry says {:?} of no node as {role:?}", change.kind);
+            let reason = format!("a log entry of kind {:?} names no node as {role:?}", change.kind);
             return Err(damaged(pool, log::offset(layout, block, index), reason));
         }
     }
@@ -92,7 +94,7 @@ fn is_required(change: &Change, role: Role) -> bool {
     let has_parent = change.node(Role::Parent) != 0;
     match (change.kind, role) {
         (_, Role::First) => true,
-        // Of a split, the root may have none: then there is a new root.
+        // The split of a root has no parent, but a new root.
         (Kind::Split, Role::Parent | Role::NewSecond) => false,
         (Kind::Split, Role::NewFirst) => !has_parent,
         (Kind::Split, Role::Second) => true,
@@ -102,9 +104,9 @@ fn is_required(change: &Change, role: Role) -> bool {
     }
 }
 
-/// Checks, in a tree with nothing to complete, the nodes from the root to one leaf: that they are blocks of their length, of
-/// levels that go down by one, and that the leaf has the form that the tree says.
-pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
+/// Checks the nodes from the root to one leaf, in a tree with nothing to complete. They must be
+/// blocks of their length, levels must decrease by one, and the leaf must have the tree's form.
+pub(super) fn check_one_path<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<()> {
     let mut link = block + ROOT_WORD;
     let mut level = None;
     loop {
@@ -114,7 +116,7 @@ pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout:
         match level {
             None => blocks::check_height(pool, offset, node.level())?,
             Some(level) if node.level() != level => {
-                let reason = format!("a node of level {} is where one of level {level} should be", node.level());
+                let reason = format!("a node has level {}, and level {level} is expected", node.level());
                 return Err(damaged(pool, offset, reason));
             }
             Some(_) => {}
@@ -122,7 +124,7 @@ pub(super) fn check_way_down<const D: usize, B: Backend>(pool: &Pool<B>, layout:
         let bitmap = node.bitmap();
         match node.level() {
             0 if tags::has_form(layout, &node) => return Ok(()),
-            0 => return Err(damaged(pool, offset, "a leaf is not of the form that the tree is said to have")),
+            0 => return Err(damaged(pool, offset, "a leaf does not have the tree's form")),
             _ => node.check_metadata(pool, &bitmap)?,
         }
         let first = bitmap.slots().next().ok_or_else(|| damaged(pool, offset, "an inner node has no children"))?;

@@ -1,4 +1,5 @@
-//! Dynamic workload 2: ingestion and queries at once (section 4.4.3), and what memory does to it (section 4.4.4).
+//! Dynamic workload 2: concurrent ingestion and queries (section 4.4.3), and the effect of memory
+//! on it (section 4.4.4).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::measure;
 use crate::progress::progress;
 use crate::report::{Emit, Table};
 
-/// Records after each of which the writer sleeps for a millisecond: rates 1 to 4.
+/// Numbers of records after which the writer sleeps for a millisecond: rates 1 to 4.
 const RATES: [usize; 4] = [1, 10, 100, 1000];
 /// Names of the rates' columns: inserts and queries.
 const COLUMNS: [[&str; 2]; 4] = [
@@ -23,14 +24,15 @@ const COLUMNS: [[&str; 2]; 4] = [
     ["IPS rate 3", "QPS rate 3"],
     ["IPS rate 4", "QPS rate 4"],
 ];
-/// Names of the columns of rates 1 and 2, and of 3 and 4: inserts and queries as percentages of the R-tree's, and the CPU
-/// time of a query.
+/// Names of the columns of rates 1 and 2, and of 3 and 4: inserts and queries as percentages of the
+/// R-tree's, and the CPU time of a query.
 const SUMMARIES: [[&str; 3]; 2] =
     [["IPS % slow", "QPS % slow", "cpu a query slow"], ["IPS % fast", "QPS % fast", "cpu a query fast"]];
 const MEMORY_LIMIT: usize = 64 << 20;
 
-/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), of selects by the index alone
-/// and of others. In the text of the thesis at hand the figure is turned; where digits could be several, the ranks decided.
+/// Inserts and queries a second as percentages of the R-tree's, slow and fast (Figure 4.23), for
+/// selects by the index alone and for others. In the available text of the thesis the figure is
+/// rotated. Where digits were ambiguous, the ranks decided.
 const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
     (IndexKind::RTree, [[[100.0, 100.0], [100.0, 100.0]], [[100.0, 100.0], [100.0, 100.0]]]),
     (IndexKind::Dhb, [[[100.0, 97.0], [88.0, 87.0]], [[100.0, 96.0], [91.0, 100.0]]]),
@@ -39,9 +41,9 @@ const PAPER: [(IndexKind, [[[f64; 2]; 2]; 2]); 5] = [
     (IndexKind::Sif, [[[82.0, 39.0], [28.0, 24.0]], [[86.0, 51.0], [31.0, 39.0]]]),
 ];
 
-/// What a writer and a reader did beside each other.
+/// The results of a concurrent writer and reader.
 #[derive(Clone, Copy, Debug)]
-struct Both {
+struct Throughput {
     /// Inserts a second.
     ips: f64,
     /// Queries a second.
@@ -50,7 +52,7 @@ struct Both {
     query_ns: f64,
 }
 
-/// How both go on.
+/// The pace of throughput.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// Records after which the writer sleeps for a millisecond.
@@ -60,8 +62,14 @@ struct Pace {
     seconds: f64,
 }
 
-/// One writer and one reader, which asks one query at least.
-fn run_both(setup: &Setup, objects: &Objects, kind: IndexKind, pace: Pace, memory: Memory) -> Result<Both> {
+/// Runs one writer and one reader, which makes at least one query.
+fn run_concurrently(
+    setup: &Setup,
+    objects: &Objects,
+    kind: IndexKind,
+    pace: Pace,
+    memory: Memory,
+) -> Result<Throughput> {
     let folder = setup.pool_folder()?;
     let (store, dataset) = empty_store(folder.path(), objects, Some(kind), 1, memory)?;
     let queries: Vec<_> = RADII.iter().flat_map(|radius| circles(objects, *radius, 20, setup.options.seed)).collect();
@@ -103,7 +111,7 @@ fn run_both(setup: &Setup, objects: &Objects, kind: IndexKind, pace: Pace, memor
     let elapsed = start.elapsed().as_secs_f64();
     drop(dataset);
     store.close()?;
-    Ok(Both {
+    Ok(Throughput {
         ips: inserts as f64 / elapsed,
         qps: asked as f64 / elapsed,
         query_ns: query_cpu.as_nanos() as f64 / asked as f64,
@@ -151,7 +159,7 @@ fn rates_of(
     let params = json!({"objects": source.name(), "index_only": index_only, "seconds": seconds,
         "memory_limit": MEMORY_LIMIT, "seed": setup.options.seed});
     // By rate, kind and round.
-    let mut measured: Vec<Vec<Both>> = Vec::new();
+    let mut measured: Vec<Vec<Throughput>> = Vec::new();
     for records in RATES {
         progress(&format!("{} with {records} records a millisecond, {mode}", source.name()));
         let mut of_rate = vec![Vec::new(); kinds.len()];
@@ -159,7 +167,13 @@ fn rates_of(
             for number in 0..kinds.len() {
                 let number = (number + round) % kinds.len();
                 let pace = Pace { records, index_only, seconds };
-                of_rate[number].push(run_both(setup, objects, kinds[number], pace, Memory::within(MEMORY_LIMIT))?);
+                of_rate[number].push(run_concurrently(
+                    setup,
+                    objects,
+                    kinds[number],
+                    pace,
+                    Memory::within(MEMORY_LIMIT),
+                )?);
             }
         }
         measured.push(of_rate.iter().map(|rounds| median_of(rounds)).collect::<Result<_>>()?);
@@ -174,7 +188,7 @@ fn rates_of(
         let known = known.map(|(_, paper)| paper[usize::from(!index_only)]);
         for (half, [inserts, queries, cpu]) in SUMMARIES.into_iter().enumerate() {
             let of_half = &measured[half * 2..half * 2 + 2];
-            let mean = |of_rate: &dyn Fn(&Vec<Both>) -> f64| of_half.iter().map(of_rate).sum::<f64>() / 2.0;
+            let mean = |of_rate: &dyn Fn(&Vec<Throughput>) -> f64| of_half.iter().map(of_rate).sum::<f64>() / 2.0;
             let shares = [
                 (inserts, mean(&|of_rate| 100.0 * of_rate[number].ips / of_rate[0].ips)),
                 (queries, mean(&|of_rate| 100.0 * of_rate[number].qps / of_rate[0].qps)),
@@ -191,14 +205,19 @@ fn rates_of(
     Ok(table)
 }
 
-/// The medians of what was measured in several rounds.
-fn median_of(rounds: &[Both]) -> Result<Both> {
-    let of = |part: fn(&Both) -> f64| rounds.iter().map(part).collect::<Vec<f64>>();
-    let found = medians(vec![of(|both| both.ips), of(|both| both.qps), of(|both| both.query_ns)])?;
-    Ok(Both { ips: found[0], qps: found[1], query_ns: found[2] })
+/// The medians of several rounds.
+fn median_of(rounds: &[Throughput]) -> Result<Throughput> {
+    let of = |part: fn(&Throughput) -> f64| rounds.iter().map(part).collect::<Vec<f64>>();
+    let found = medians(vec![
+        of(|throughput| throughput.ips),
+        of(|throughput| throughput.qps),
+        of(|throughput| throughput.query_ns),
+    ])?;
+    Ok(Throughput { ips: found[0], qps: found[1], query_ns: found[2] })
 }
 
-/// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a node).
+/// Units of memory for components and for the page cache (Table 4.5, where a unit is a GB of a
+/// node).
 const BUDGETS: [(&str, usize, usize); 5] =
     [("M1D1", 1, 1), ("M1D3", 1, 3), ("M1D7", 1, 7), ("M2D1", 2, 1), ("M2D3", 2, 3)];
 
@@ -225,7 +244,7 @@ pub fn memory(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
             let memory = Memory::divided(components, cache);
             let ingestion = ingest(setup, &objects, Some(kind), 1, memory)?;
             let pace = Pace { records: RATES[2], index_only: true, seconds };
-            let Both { ips, qps, query_ns } = run_both(setup, &objects, kind, pace, memory)?;
+            let Throughput { ips, qps, query_ns } = run_concurrently(setup, &objects, kind, pace, memory)?;
             let mut add = |metric, value, unit| {
                 table.figure_in_row(&row, kind.name(), &params, metric, value, unit);
             };
