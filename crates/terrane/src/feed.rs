@@ -75,7 +75,8 @@ impl Dataset {
         feeds_of(&self.handle)
     }
 
-    /// Forgets a feed and its position. Returns whether there was one of the name. The records stay.
+    /// Forgets a feed and its position. Returns whether there was one with the name. The records
+    /// stay.
     ///
     /// # Errors
     /// When the feed is in use, or the storage fails.

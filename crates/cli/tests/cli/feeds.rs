@@ -2,6 +2,7 @@
 //! datasets number their rows, so a record that came twice would be stored twice.
 
 use std::fs;
+use std::thread;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -135,22 +136,25 @@ fn what_arrives_too_fast_is_kept_or_counted() {
 
 /// A process killed then has printed everything.
 #[test]
-fn what_was_dropped_is_told_while_nothing_arrives() {
+fn discards_are_told_while_nothing_arrives() {
     const RECORDS: u64 = 100_000;
     let sandbox = Sandbox::new();
     let (store, file) = (sandbox.store(), sandbox.write("log", lines(0..RECORDS)));
     let mut follower = Follower::start(&store, &file, &["--memory-limit", "8MiB", "--on-overload", "discard"]);
-    let keys = follower.drains_keys();
-    loop {
-        let said = follower.hears(" so far, as they arrive");
-        let lost = said.lines().last().and_then(|line| line.strip_prefix("warning: ")?.split_once(" records were"));
-        let lost: u64 = lost.expect(&said).0.replace(' ', "").parse().expect("a number");
-        if lost + count(&store, "d") == RECORDS {
-            break;
-        }
+    let (keys, (said, messages)) = (follower.drains_keys(), follower.drains_messages());
+    let lost = || -> Option<u64> {
+        let said = said.lock().expect("no reader panics");
+        let last = said.lines().rev().find(|line| line.contains(" so far, as they arrive"))?;
+        let (lost, _) = last.strip_prefix("warning: ")?.split_once(" records were")?;
+        Some(lost.replace(' ', "").parse().expect("a number"))
+    };
+    while lost().is_none_or(|lost| lost + count(&store, "d") < RECORDS) {
+        thread::yield_now();
     }
+    assert_eq!(lost().map(|lost| lost + count(&store, "d")), Some(RECORDS));
     follower.end(Signal::KILL);
     keys.join().expect("it ends");
+    messages.join().expect("it ends");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::Child;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -103,6 +104,19 @@ impl Follower {
     pub fn drains_keys(&mut self) -> JoinHandle<()> {
         let mut keys = std::mem::replace(&mut self.keys, reader(io::empty()));
         thread::spawn(move || _ = io::copy(&mut keys, &mut io::sink()).expect("it ends"))
+    }
+
+    /// Reads its messages in a thread, into a shared text.
+    pub fn drains_messages(&mut self) -> (Arc<Mutex<String>>, JoinHandle<()>) {
+        let messages = BufReader::new(self.child().stderr.take().expect("a pipe"));
+        let said = Arc::new(Mutex::new(String::new()));
+        let text = said.clone();
+        let reading = thread::spawn(move || {
+            for line in messages.lines() {
+                *text.lock().expect("no reader panics") += &(line.expect("text") + "\n");
+            }
+        });
+        (said, reading)
     }
 
     pub fn end(mut self, signal: Signal) -> Answer {
