@@ -155,12 +155,13 @@ impl Store {
         mode.check(&self.engine, name)
     }
 
-    /// Creates a queue between a thread that receives records and one that writes them to feeds, for
-    /// records that may arrive faster than they are written. At most `memory_bytes` of them wait in
-    /// memory, apart from the last one, which may be longer.
+    /// Creates a queue between a thread that receives records and one that writes them to feeds,
+    /// for records that may arrive faster than they are written. At most `memory_bytes` of them
+    /// wait in memory, apart from the last one, which may be longer.
     ///
     /// Waiting records do not outlive the process. Commit the position of each record with it
-    /// ([`crate::Feed::write_batch`]): then the source can be read again behind the last stored one.
+    /// ([`crate::Feed::write_batch`]): then the source can be read again behind the last stored
+    /// one.
     ///
     /// # Errors
     /// When the store was opened for reading, or refuses writes after a failure.

@@ -1,6 +1,7 @@
-//! Random queries that combine conditions on places, attributes and words with the nearest, limits and both levels of isolation,
-//! through every index by name and as the planner has it, against a scan by a plain evaluation of each condition: points and
-//! other geometries, in the plane and on the globe, in one partition and in several, in components that come and go.
+//! Random queries that combine conditions on places, attributes and words with the nearest, limits
+//! and both levels of isolation, through every index by name and as the planner has it, against a
+//! scan by a plain evaluation of each condition: points and other geometries, in the plane and on
+//! the globe, in one partition and in several, in components that come and go.
 //!
 //! Each question is asked in about five ways. `make soak` asks 4,000 of each state of a dataset.
 
@@ -81,7 +82,8 @@ impl Asked {
         index.serves(&self.filters, self.condition.as_ref(), self.nearest.is_some())
     }
 
-    /// The rows that a scan finds, without the limit: the nearest in their order, others in that of their keys.
+    /// The rows that a scan finds, without the limit: the nearest in their order, others in that of
+    /// their keys.
     fn select(&self, scan: &Scan<'_>, facts: &[Facts<'_>]) -> Vec<Key> {
         let truths = self.condition.as_ref().map(|plan| plan.truths(facts));
         let is_true = |number: usize| truths.as_ref().is_none_or(|truths| truths[number] == Some(true));
@@ -232,7 +234,8 @@ fn facts_of(indexed: &Indexed) -> Vec<Facts<'_>> {
     indexed.model.values().map(Facts::of).collect()
 }
 
-/// Every plan was met, every index was used when it was asked for, and the planner chose each that it can choose.
+/// Every plan was met, every index was used when it was asked for, and the planner chose each that
+/// it can choose.
 fn run_all_ways(setting: Setting, default_seed: u64) {
     let tally = run(setting, small_options(), default_seed, STATES, queries_of_a_state());
     let Tally { indexes, queries, answered, refused, plans, named, chosen, of_several_components, pruned, .. } = tally;

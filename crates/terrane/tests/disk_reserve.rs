@@ -1,4 +1,5 @@
-//! A full disk refuses inserts and loses nothing. Deletes continue while the reserve lasts; flushes and drops end.
+//! A full disk refuses inserts and loses nothing. Deletes continue while the reserve lasts; flushes
+//! and drops end.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -87,7 +88,8 @@ fn missing(refused: &Error) -> u64 {
     bytes.expect(&message)
 }
 
-/// A store with components on a disk that its inserts have filled, and the first key that it does not have.
+/// A store with components on a disk that its inserts have filled, and the first key that it does
+/// not have.
 fn full_store(disk: &MemoryStorage, disk_reserve: DiskReserve) -> (Store, Dataset, i64) {
     let (store, dataset) = open(disk, disk_reserve);
     (0..400).for_each(|key| dataset.insert(&record(key)).unwrap());
@@ -362,7 +364,8 @@ fn inserts_never_bring_more_into_memory_than_the_reserve_can_flush() {
     assert!(looked_at > 10, "{looked_at} times");
 }
 
-/// Threads fill the disk while flushes and merges in the background release the reserve and restore it.
+/// Threads fill the disk while flushes and merges in the background release the reserve and restore
+/// it.
 #[test]
 fn threads_that_fill_a_disk_leave_room_for_their_flush() {
     const THREADS: i64 = 4;
@@ -424,7 +427,8 @@ fn a_crash_while_the_reserve_changes_loses_nothing() {
     assert!(lengths.len() > 2, "{lengths:?}");
 }
 
-/// Whatever a full disk refuses has not happened, and everything else has; after kills with a reserve of any length as well.
+/// Whatever a full disk refuses has not happened, and everything else has; after kills with a
+/// reserve of any length as well.
 #[test]
 fn a_random_run_on_a_disk_that_fills_and_is_freed_agrees_with_a_model() {
     let (mut random, seed) = seeded(77);

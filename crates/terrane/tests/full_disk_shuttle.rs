@@ -1,7 +1,8 @@
-//! Threads that write, delete, flush, merge, and create and drop indexes while the disk fills and is freed, in orders drawn by
-//! shuttle, which tells of every deadlock: who has the reserve waits for flushes and merges that others have begun, and who
-//! waits until it is unused may keep out writers. What is refused has not happened; each thread has keys of its own, and finds
-//! of them what it was told.
+//! Threads that write, delete, flush, merge, and create and drop indexes while the disk fills and
+//! is freed, in orders drawn by shuttle, which tells of every deadlock: who has the reserve waits
+//! for flushes and merges that others have begun, and who waits until it is unused may keep out
+//! writers. What is refused has not happened; each thread has keys of its own, and finds of them
+//! what it was told.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +59,8 @@ struct Plan {
     options: Options,
     partitions: usize,
     steps: Vec<Vec<Step>>,
-    /// Keys of each thread that are deleted and not merged when the threads begin, and what is free then.
+    /// Keys of each thread that are deleted and not merged when the threads begin, and what is free
+    /// then.
     deleted: i64,
     free: Option<u64>,
     /// Whether the index that comes and goes had no room when it was created before.

@@ -1,6 +1,7 @@
-//! What queries have to do with each other, whatever the data are: mapped with the data, they find the same; a window finds
-//! what its two parts find; a condition, its negation and what leaves it unknown share out the records. Through every index by
-//! name, through the records, and as the planner has it, at both levels of isolation. Nothing is judged by another evaluation.
+//! What queries have to do with each other, whatever the data are: mapped with the data, they find
+//! the same; a window finds what its two parts find; a condition, its negation and what leaves it
+//! unknown share out the records. Through every index by name, through the records, and as the
+//! planner has it, at both levels of isolation. Nothing is judged by another evaluation.
 
 use std::collections::BTreeSet;
 
@@ -90,8 +91,9 @@ fn nearest(snapshot: &Snapshot, query: &Query) -> Vec<(f64, Key)> {
     found
 }
 
-/// Demands the same keys at the same distances. Of places at one distance but for rounding, which edges have under one map and
-/// not under the other, the order may be another, and which of them are the last.
+/// Demands the same keys at the same distances. Of places at one distance but for rounding, which
+/// edges have under one map and not under the other, the order may be another, and which of them
+/// are the last.
 fn assert_nearest(found: &[(f64, Key)], wanted: &[(f64, Key)], is_exact: bool, context: &str) {
     if is_exact {
         return assert_eq!(found, wanted, "{context}");
@@ -147,8 +149,8 @@ fn data_and_queries_that_are_mapped_alike_give_the_same_keys() {
     }
 }
 
-/// A random window, which on the globe may cross the antimeridian, and the two parts into which it is divided: where a record
-/// lies, if there is one inside.
+/// A random window, which on the globe may cross the antimeridian, and the two parts into which it
+/// is divided: where a record lies, if there is one inside.
 fn divided(rng: &mut SmallRng, system: CoordinateSystem, model: &Model) -> (Filter, [Filter; 2]) {
     let ((x0, y0), (width, height)) = (place(rng, system), (rng.random_range(0..120), rng.random_range(0..120)));
     let (x1, y1) = (x0 + f64::from(width) / 4.0, y0 + f64::from(height) / 4.0);
@@ -250,7 +252,8 @@ fn unknown(plan: &Plan, key_type: KeyType) -> Plan {
     }
 }
 
-/// The records that meet conditions on places, shared out: those of which a condition is true, is false, and is unknown.
+/// The records that meet conditions on places, shared out: those of which a condition is true, is
+/// false, and is unknown.
 fn shares(
     indexed: &Indexed,
     snapshot: &Snapshot,

@@ -1,4 +1,5 @@
-//! Indexes whose creation is interrupted: it goes on after what was loaded, from what the records are by then.
+//! Indexes whose creation is interrupted: it goes on after what was loaded, from what the records
+//! are by then.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
@@ -293,7 +294,8 @@ fn a_run_that_is_damaged_is_told_and_the_next_creation_begins_anew() {
     assert_no_strays(&*storage);
 }
 
-/// Whoever asks for an index again whose creation was interrupted finds it built, also where the background was faster.
+/// Whoever asks for an index again whose creation was interrupted finds it built, also where the
+/// background was faster.
 #[test]
 fn a_creation_that_is_asked_for_again_succeeds_once_although_it_was_completed_meanwhile() {
     let kind = IndexKind::Inverted;
@@ -371,7 +373,8 @@ fn an_index_that_cannot_be_completed_is_named() {
     }
 }
 
-/// Of several that are not complete, one can be asked for without the others, and who closes the store is told of one that is left.
+/// Of several that are not complete, one can be asked for without the others, and who closes the
+/// store is told of one that is left.
 #[test]
 fn what_stops_at_an_index_that_cannot_be_completed_keeps_no_other_from_it() {
     let kind = IndexKind::Inverted;

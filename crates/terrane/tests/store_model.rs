@@ -1,7 +1,8 @@
 //! The store against a map and a linear scan, under random mixes of operations on two datasets,
-//! with snapshots held open over flushes, merges and reopenings: every key type with every kind
-//! of geometry, in the plane and on the globe. Indexes of every kind come and go meanwhile, and each
-//! query is asked through each of them too; so do columns, which are renamed as well. Some datasets have several partitions.
+//! with snapshots held open over flushes, merges and reopenings: every key type with every kind of
+//! geometry, in the plane and on the globe. Indexes of every kind come and go meanwhile, and each
+//! query is asked through each of them too; so do columns, which are renamed as well. Some datasets
+//! have several partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,7 +100,8 @@ impl Side {
     }
 }
 
-/// A condition that an index on an attribute answers, and the keys of the model's records that meet it and the filters.
+/// A condition that an index on an attribute answers, and the keys of the model's records that meet
+/// it and the filters.
 fn attribute_query(
     (kind, place): (IndexKind, usize),
     columns: &[Column],
@@ -326,7 +328,8 @@ fn reopen(store: &mut Option<Store>, storage: &Arc<dyn Storage>, options: &Optio
     })
 }
 
-/// The store's own, which mostly merges all components, and those that merge new ones beside a larger old one.
+/// The store's own, which mostly merges all components, and those that merge new ones beside a
+/// larger old one.
 const POLICIES: [Option<MergePolicy>; 3] = [
     None,
     Some(MergePolicy::Prefix { mergeable_bytes_max: 4 << 10, components_max: 2 }),

@@ -1,10 +1,12 @@
-//! Threads that write and read few records of one store, in orders drawn by shuttle, which tells of every deadlock. Three
-//! locks are those of all records of a dataset, whose keys are made to collide, and of some of another one. What threads saw
-//! of each record, and what is left of it, can have happened in one order; in the end every index agrees with the records.
+//! Threads that write and read few records of one store, in orders drawn by shuttle, which tells of
+//! every deadlock. Three locks are those of all records of a dataset, whose keys are made to
+//! collide, and of some of another one. What threads saw of each record, and what is left of it,
+//! can have happened in one order; in the end every index agrees with the records.
 //!
-//! One seed gives the options, the operations and their orders. The store is as in any program, with its background threads
-//! if they are drawn. Shuttle switches threads where they lock, wait, start, end, or touch an atomic, and while files are
-//! synced; other accesses to the storage and the exchange of a version happen at once with what comes before them.
+//! One seed gives the options, the operations and their orders. The store is as in any program,
+//! with its background threads if they are drawn. Shuttle switches threads where they lock, wait,
+//! start, end, or touch an atomic, and while files are synced; other accesses to the storage and
+//! the exchange of a version happen at once with what comes before them.
 #![cfg(shuttle)]
 
 mod full_disk_shuttle;
@@ -40,8 +42,8 @@ use terrane_testkit::gate::asking;
 use terrane_testkit::orders::{explore, is_kept};
 
 const THREADS: usize = 4;
-/// The dataset of keys that are made to collide, and the one of numbers. Datasets are numbered from 1, in the order in which
-/// they are created.
+/// The dataset of keys that are made to collide, and the one of numbers. Datasets are numbered from
+/// 1, in the order in which they are created.
 const MADE: usize = 0;
 const NUMBERED: usize = 1;
 /// Of the first dataset.

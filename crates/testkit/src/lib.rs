@@ -26,8 +26,8 @@ pub mod orders;
 mod places;
 pub mod turns;
 
-/// Whether the searches of tests try everything, however long it takes: `make soak` sets TERRANE_SOAK. Each merge tries a
-/// sample.
+/// Whether the searches of tests try everything, however long it takes: `make soak` sets
+/// TERRANE_SOAK. Each merge tries a sample.
 pub fn is_soak() -> bool {
     std::env::var_os("TERRANE_SOAK").is_some()
 }

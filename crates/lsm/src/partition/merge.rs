@@ -174,7 +174,8 @@ impl Partitions {
 
     /// Replaces several components by one or none. The last readers of the files remove them (I6).
     /// Flushes may add newer components meanwhile, so the old ones are found by their ids. The new
-    /// file is removed if the step fails, or if the index or its dataset was dropped (returns false).
+    /// file is removed if the step fails, or if the index or its dataset was dropped (returns
+    /// false).
     fn exchange_components(
         &self,
         context: &MaintenanceContext,

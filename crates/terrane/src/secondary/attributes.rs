@@ -10,10 +10,11 @@
 //! | utf8, binary | 5, the bytes (0 as 0 255), and 0 1; or as many as fit, and 0 2 |
 //! | uuid | 6, and 16 bytes |
 //!
-//! Integers and floats have one form, so that a column that is widened needs no other index. Both zeros are one value, and
-//! all NaNs another, above all numbers.
+//! Integers and floats have one form, so that a column that is widened needs no other index. Both
+//! zeros are one value, and all NaNs another, above all numbers.
 //!
-//! A long text is cut off, as keys have a limit: what is found by such a key has to be looked at in the record.
+//! A long text is cut off, as keys have a limit: what is found by such a key has to be looked at in
+//! the record.
 
 use crate::schema::ColumnType;
 use crate::value::{ValueRef, format_date, format_timestamp};
@@ -33,7 +34,8 @@ const ESCAPED_ZERO: u8 = 255;
 const COMPLETE: u8 = 1;
 const CUT: u8 = 2;
 
-/// Most bytes of the values of an entry. With the longest key of a record, an entry's key fits into the trees.
+/// Most bytes of the values of an entry. With the longest key of a record, an entry's key fits into
+/// the trees.
 const BYTES_MAX: usize = 1024;
 
 /// Most bytes of one value among several.
@@ -71,8 +73,8 @@ pub(crate) fn encode(value: ValueRef<'_>, columns: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Most bytes of a word that an entry has. Words are shortened before they are encoded, so that two of one
-/// form are one.
+/// Most bytes of a word that an entry has. Words are shortened before they are encoded, so that two
+/// of one form are one.
 const WORD_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// What an entry has of a word.
@@ -95,8 +97,9 @@ pub(crate) fn split(entry: &[u8], columns: usize) -> Result<(&[u8], &[u8])> {
     Ok(entry.split_at(entry.len() - rest.len()))
 }
 
-/// The first value of an entry, of a column of this type, and what follows it. No value where the entry does not have it as
-/// the record has: it is cut off, or some of its bytes are written as others.
+/// The first value of an entry, of a column of this type, and what follows it. No value where the
+/// entry does not have it as the record has: it is cut off, or some of its bytes are written as
+/// others.
 pub(crate) fn decode(entry: &[u8], column_type: ColumnType) -> Result<(Option<ValueRef<'_>>, &[u8])> {
     let behind = behind_value(entry).ok_or_else(|| damaged(entry))?;
     let value = match (&entry[..entry.len() - behind.len()], column_type) {

@@ -83,9 +83,9 @@ pub(crate) struct IndexDefinition {
     pub kind: String,
     /// What it indexes.
     pub columns: Vec<String>,
-    /// The options of a curve-keyed kind, as [`terrane_lsm::curve::CurveOptions`] reads them, or the words that one of
-    /// kind `inverted` leaves out. Kept as they are, so that
-    /// what a newer version wrote of a kind of its own is not taken for damage.
+    /// The options of a curve-keyed kind, as [`terrane_lsm::curve::CurveOptions`] reads them, or
+    /// the words that one of kind `inverted` leaves out. Kept as they are, so that what a newer
+    /// version wrote of a kind of its own is not taken for damage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<serde_json::Value>,
 }
@@ -120,8 +120,8 @@ impl IndexDefinition {
     /// The same index on the columns of another schema.
     ///
     /// # Errors
-    /// A column that the schema does not have, or has of a type that the kind does not take; options that do not fit the
-    /// geometries.
+    /// A column that the schema does not have, or has of a type that the kind does not take;
+    /// options that do not fit the geometries.
     pub fn carried_to(&self, schema: &Schema) -> Result<Self> {
         let kind: IndexKind = self.kind.parse()?;
         let columns = match kind {

@@ -22,13 +22,15 @@ pub(crate) enum Content {
     Records,
     /// The box of its geometry, if it has one, with its key.
     Boxes,
-    /// The values of these attributes, followed by its key. By their numbers, as they move when others are dropped.
+    /// The values of these attributes, followed by its key. By their numbers, as they move when
+    /// others are dropped.
     Attributes(Vec<ColumnId>),
     /// Each word of an attribute, followed by its key, but for those that are left out.
     Words { column: ColumnId, stop_words: StopWords },
 }
 
-/// Most different words of a record that an index holds: as many operations are in one entry of the log.
+/// Most different words of a record that an index holds: as many operations are in one entry of the
+/// log.
 pub(crate) const WORDS_MAX: usize = 1 << 16;
 
 impl Content {
@@ -51,8 +53,8 @@ impl Content {
         }
     }
 
-    /// Calls `visit` with the key of each entry, in operations and in the index, that a stored record has: ascending, each
-    /// once.
+    /// Calls `visit` with the key of each entry, in operations and in the index, that a stored
+    /// record has: ascending, each once.
     pub fn visit_entries(
         &self,
         history: &SchemaHistory,
@@ -92,7 +94,8 @@ impl Content {
         }
     }
 
-    /// How many values an entry of an index that is keyed by bytes has in front of the record's key.
+    /// How many values an entry of an index that is keyed by bytes has in front of the record's
+    /// key.
     pub fn values(&self) -> Option<usize> {
         match self {
             Self::Attributes(columns) => Some(columns.len()),
@@ -120,7 +123,8 @@ impl Content {
     }
 }
 
-/// The words of a text, ascending, each once; words so long that their entries are cut off alike, as one.
+/// The words of a text, ascending, each once; words so long that their entries are cut off alike,
+/// as one.
 fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&str>) -> Result<Vec<Cow<'t, str>>> {
     let mut words = words(text).filter(|word| !stop_words.contains(word)).map(|word| match word {
         Cow::Borrowed(word) => Cow::Borrowed(attributes::shortened(word)),
@@ -131,7 +135,8 @@ fn different_words<'t>(text: &'t str, stop_words: &StopWords, column: Option<&st
     });
     let mut found = Vec::new();
     loop {
-        // Almost always all of them. Of a long text that repeats its words, not all are held at a time.
+        // Almost always all of them. Of a long text that repeats its words, not all are held at a
+        // time.
         found.extend(words.by_ref().take(2 * WORDS_MAX - found.len()));
         let is_all = found.len() < 2 * WORDS_MAX;
         found.sort_unstable();
@@ -169,8 +174,8 @@ pub(crate) struct Side<'a> {
 /// Bytes that an entry of a spatial index takes in memory besides its key, about.
 const BOX_BYTES: usize = 96;
 
-/// About the bytes that an object takes in the memory of those indexes that have more than one entry of it, which one
-/// operation of the log stands for.
+/// About the bytes that an object takes in the memory of those indexes that have more than one
+/// entry of it, which one operation of the log stands for.
 pub(crate) fn copies_bytes(indexes: &Indexes, key: &[u8], rect: &Rect) -> usize {
     let several =
         indexes.secondaries().filter_map(|(_, index)| index.spatial.as_ref()).filter(|index| index.has_several());

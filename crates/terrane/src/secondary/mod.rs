@@ -1,7 +1,7 @@
 //! The indexes of a dataset: what each holds of a record, and how they come and go.
 //!
-//! Every index but the primary is a function of the records: [`Content`] says which entries a record has. Writers, bulk
-//! loads and checks ask it, so that they cannot disagree.
+//! Every index but the primary is a function of the records: [`Content`] says which entries a
+//! record has. Writers, bulk loads and checks ask it, so that they cannot disagree.
 
 mod attributes;
 mod definition;
@@ -49,7 +49,8 @@ impl DatasetIndex {
         Ok(Self { definition, content, spatial })
     }
 
-    /// As [`Content::visit_entries`]; says which index it is that cannot hold a record, and what can be done.
+    /// As [`Content::visit_entries`]; says which index it is that cannot hold a record, and what
+    /// can be done.
     pub fn visit_entries(
         &self,
         history: &SchemaHistory,
@@ -82,8 +83,9 @@ impl DatasetIndex {
         Ok(entries)
     }
 
-    /// Calls `visit` with the entries that a change of a record takes away and those that it brings, and which of both each
-    /// is: true of those that go. An entry that stays what it is needs neither anti-matter nor a copy. Not of boxes.
+    /// Calls `visit` with the entries that a change of a record takes away and those that it
+    /// brings, and which of both each is: true of those that go. An entry that stays what it is
+    /// needs neither anti-matter nor a copy. Not of boxes.
     pub fn visit_changes(
         &self,
         history: &SchemaHistory,
@@ -134,7 +136,8 @@ fn spatial_index(definition: &IndexDefinition, schema: &Schema) -> Result<Arc<dy
     }
 }
 
-/// The indexes of a dataset by their slots in its partition, where those that were dropped leave gaps.
+/// The indexes of a dataset by their slots in its partition, where those that were dropped leave
+/// gaps.
 #[derive(Clone, Debug)]
 pub(crate) struct Indexes(Vec<Option<Arc<DatasetIndex>>>);
 

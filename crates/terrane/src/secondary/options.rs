@@ -11,18 +11,20 @@ use crate::schema::Schema;
 use crate::words::counted;
 use crate::{Error, Result};
 
-/// Options of an index. What is left out is as in the LSM paper (sections 4.3.1 and 5.3.2): six levels of 16 by 16
-/// for points; `l,l,l,l,h,m` and at most four cells for other geometries.
+/// Options of an index. What is left out is as in the LSM paper (sections 4.3.1 and 5.3.2): six
+/// levels of 16 by 16 for points; `l,l,l,l,h,m` and at most four cells for other geometries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IndexOptions {
     /// Levels of the grid of `shb` and `sif`, the coarsest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub levels: Option<Levels>,
-    /// x0, y0, x1, y1 of what the grid of `shb` and `sif` divides. Planar datasets need one; `lonlat` has the whole
-    /// world. Objects beyond it are found as well, but fall into the outermost cells.
+    /// x0, y0, x1, y1 of what the grid of `shb` and `sif` divides. Planar datasets need one;
+    /// `lonlat` has the whole world. Objects beyond it are found as well, but fall into the
+    /// outermost cells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<[f64; 4]>,
-    /// Most cells under which `shb` files a geometry that is no point, unless it meets more of the coarsest.
+    /// Most cells under which `shb` files a geometry that is no point, unless it meets more of the
+    /// coarsest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cells_per_object_max: Option<u32>,
     /// Words that `inverted` leaves out; none if nothing is said.
@@ -73,11 +75,12 @@ impl IndexOptions {
         }
     }
 
-    /// The options of a kind on a dataset, as the catalog keeps them; `None` of a kind that has none.
+    /// The options of a kind on a dataset, as the catalog keeps them; `None` of a kind that has
+    /// none.
     ///
     /// # Errors
-    /// Options that the kind does not have, a grid that is not possible, and a kind that cannot hold the dataset's
-    /// geometries: with the reason, and what to do.
+    /// Options that the kind does not have, a grid that is not possible, and a kind that cannot
+    /// hold the dataset's geometries: with the reason, and what to do.
     pub(super) fn resolve(&self, kind: IndexKind, schema: &Schema) -> Result<Option<serde_json::Value>> {
         let (has_grid, has_cells) = match kind {
             IndexKind::Shb => (true, !schema.holds_points()),

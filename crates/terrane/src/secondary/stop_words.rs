@@ -11,8 +11,9 @@ use crate::{Error, Result};
 /// Most bytes of all of them together: they are in the catalog, which each manifest has.
 const BYTES_MAX: usize = 64 << 10;
 
-/// Words that an index of kind `inverted` leaves out, as they are in most texts: it gets smaller, and queries for other
-/// words as well find the same rows. A query for such words alone cannot go through the index.
+/// Words that an index of kind `inverted` leaves out, as they are in most texts: it gets smaller,
+/// and queries for other words as well find the same rows. A query for such words alone cannot go
+/// through the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct StopWords {

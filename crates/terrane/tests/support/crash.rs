@@ -126,8 +126,8 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
 /// What stores held that were worked on after a recovery, by what was on their disks.
 pub type WorkedOn = HashMap<u64, State>;
 
-/// Recovers on an image and looks at everything; what the store holds then. What works on where the same disk holds the same is
-/// not tried again.
+/// Recovers on an image and looks at everything; what the store holds then. What works on where the
+/// same disk holds the same is not tried again.
 pub fn recover(
     image: &Image,
     plan: &Plan,
@@ -252,8 +252,8 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
     work
 }
 
-/// What was found on disks that have been looked at. That depends on nothing but the disk, of which many cuts leave
-/// the same; only which states are allowed moves with the cut.
+/// What was found on disks that have been looked at. That depends on nothing but the disk, of which
+/// many cuts leave the same; only which states are allowed moves with the cut.
 struct Looked<'p> {
     plan: &'p Plan,
     durability: Durability,
