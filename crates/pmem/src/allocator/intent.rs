@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::chunk::Chunk;
-use super::pages::places;
+use super::pages::entry_offsets;
 use super::pages::{DESCRIPTORS, SLOTS};
 use crate::epoch::{Expired, Retired};
 use crate::pmwcas::FLAGS;
@@ -59,7 +59,7 @@ pub struct Intent<'a, B: Backend> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Its offset.
-    place: u64,
+    offset: u64,
     link: u64,
     chunk: Chunk,
     number: u64,
@@ -94,8 +94,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.check_room();
         let block_length = self.pool.block_length(length)?;
         self.pool.check_range(link, WORD_LENGTH)?;
-        let place = self.next_place()?;
-        self.pool.acquire_block(block_length, |block| self.announce(place, block, link))
+        let offset = self.next_entry_offset()?;
+        self.pool.acquire_block(block_length, |block| self.announce(offset, block, link))
     }
 
     /// Announces that a block will be unlinked from the word at `link`, which holds its offset now.
@@ -108,17 +108,17 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.check_room();
         self.pool.check_range(link, WORD_LENGTH)?;
         self.pool.locate(block)?;
-        let place = self.next_place()?;
-        let named = (self.slot.into_iter().flat_map(places)).take(self.named);
-        self.pool.check_unnamed(block, named.map(|place| self.pool.backend().load(place + WORD_LENGTH)))?;
-        self.announce(place, block, link);
+        let offset = self.next_entry_offset()?;
+        let named = (self.slot.into_iter().flat_map(entry_offsets)).take(self.named);
+        self.pool.check_unnamed(block, named.map(|offset| self.pool.backend().load(offset + WORD_LENGTH)))?;
+        self.announce(offset, block, link);
         Ok(())
     }
 
     /// Takes the space that the intent needs in the pool now, so that naming blocks later cannot
     /// fail for lack of it.
     pub fn reserve(&mut self) -> Result<()> {
-        self.next_place().map(drop)
+        self.next_entry_offset().map(drop)
     }
 
     /// Ends the intent: frees what is not linked.
@@ -146,7 +146,7 @@ impl<'a, B: Backend> Intent<'a, B> {
     }
 
     /// The offset of the next entry.
-    fn next_place(&mut self) -> Result<u64> {
+    fn next_entry_offset(&mut self) -> Result<u64> {
         let slot = match self.slot {
             Some(slot) => slot,
             None => *self.slot.insert(self.pool.take_slot()?),
@@ -156,11 +156,11 @@ impl<'a, B: Backend> Intent<'a, B> {
 
     /// Records the block and its link durably. Stores to one line keep their order, so the entry
     /// counts once its second word is there.
-    fn announce(&mut self, place: u64, block: u64, link: u64) {
+    fn announce(&mut self, offset: u64, block: u64, link: u64) {
         let backend = self.pool.backend();
-        backend.store(place, link);
-        backend.store(place + WORD_LENGTH, block);
-        backend.persist(place..place + ENTRY_LENGTH, ANNOUNCE);
+        backend.store(offset, link);
+        backend.store(offset + WORD_LENGTH, block);
+        backend.persist(offset..offset + ENTRY_LENGTH, ANNOUNCE);
         self.named += 1;
     }
 }
@@ -170,7 +170,7 @@ impl<B: Backend> Drop for Intent<'_, B> {
         let Some(slot) = self.slot else { return };
         // The entries were checked when they were announced, so this fails only if somebody has
         // damaged the pool meanwhile. Then the slot is kept, and the next opening finds the damage.
-        if self.pool.settle(places(slot).take(self.named), &[], 0).is_ok() {
+        if self.pool.settle(entry_offsets(slot).take(self.named), &[], 0).is_ok() {
             self.pool.return_slot(slot);
         }
     }
@@ -214,9 +214,9 @@ impl<B: Backend> Pool<B> {
                 return Err(left(descriptor, "a descriptor"));
             }
         }
-        let entries = self.entries(self.all_units(&SLOTS)?.flat_map(places))?;
+        let entries = self.entries(self.all_units(&SLOTS)?.flat_map(entry_offsets))?;
         match entries.first() {
-            Some(entry) if was_closed => Err(left(entry.place, "an entry of an intent")),
+            Some(entry) if was_closed => Err(left(entry.offset, "an entry of an intent")),
             _ => {
                 let (_, dead) = self.split(&entries, freed.clone())?;
                 freed.into_iter().chain(dead.iter().map(Entry::block)).try_for_each(check_not_own)
@@ -243,7 +243,7 @@ impl<B: Backend> Pool<B> {
         }
         self.roll_descriptors(&descriptors)?;
         self.settle(std::iter::empty(), &descriptors, 0)?;
-        self.settle(self.all_units(&SLOTS)?.flat_map(places), &[], 0)
+        self.settle(self.all_units(&SLOTS)?.flat_map(entry_offsets), &[], 0)
     }
 
     /// Settles up to `count` intents and descriptors that no reader keeps any more, and gives their
@@ -265,7 +265,7 @@ impl<B: Backend> Pool<B> {
             }
         }
         if !retired.is_empty() {
-            self.settle(slots.iter().copied().flat_map(places), &descriptors, *wait_for)?;
+            self.settle(slots.iter().copied().flat_map(entry_offsets), &descriptors, *wait_for)?;
             self.allocator().free.lock().note_left(*left);
         }
         slots.into_iter().for_each(|slot| self.return_slot(slot));
@@ -290,16 +290,16 @@ impl<B: Backend> Pool<B> {
     }
 
     /// The entries of intents at these offsets.
-    fn entries(&self, places: impl Iterator<Item = u64>) -> Result<Vec<Entry>> {
+    fn entries(&self, offsets: impl Iterator<Item = u64>) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for place in places {
-            let (link, block) = (self.backend().load(place), self.backend().load(place + WORD_LENGTH));
+        for offset in offsets {
+            let (link, block) = (self.backend().load(offset), self.backend().load(offset + WORD_LENGTH));
             if block != 0 {
                 if link != UNLINKED {
                     self.check_range(link, WORD_LENGTH)?;
                 }
                 let (chunk, number) = self.locate(block)?;
-                entries.push(Entry { place, link, chunk, number });
+                entries.push(Entry { offset, link, chunk, number });
             }
         }
         Ok(entries)
@@ -312,9 +312,9 @@ impl<B: Backend> Pool<B> {
     /// First the bits become clear, then the entries, and then others get the blocks (A3). A crash
     /// after any step leaves entries with the same outcome. A dead link stays dead, since the bit
     /// of the block that it lies in is cleared before any entry is.
-    fn settle(&self, places: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
+    fn settle(&self, offsets: impl Iterator<Item = u64>, descriptors: &[u64], wait_for: u64) -> Result<()> {
         let backend = self.backend();
-        let entries = self.entries(places)?;
+        let entries = self.entries(offsets)?;
         let (_, dead) = self.split(&entries, BTreeSet::new())?;
         let mut dead: Vec<(Chunk, u64)> = dead.iter().map(|entry| (entry.chunk, entry.number)).collect();
         for &descriptor in descriptors {
@@ -338,7 +338,7 @@ impl<B: Backend> Pool<B> {
         if !bits.is_empty() {
             backend.fence(FREE);
         }
-        self.change_entries(&entries, CLEAR, |entry| backend.store(entry.place + WORD_LENGTH, 0));
+        self.change_entries(&entries, CLEAR, |entry| backend.store(entry.offset + WORD_LENGTH, 0));
         descriptors.iter().try_for_each(|descriptor| self.clear_descriptor(*descriptor))?;
         if !entries.is_empty() || !descriptors.is_empty() {
             backend.fence(CLEAR);
@@ -358,14 +358,14 @@ impl<B: Backend> Pool<B> {
     /// here.
     fn detach(&self, slot: u64) -> Result<bool> {
         let backend = self.backend();
-        let entries = self.entries(places(slot))?;
+        let entries = self.entries(entry_offsets(slot))?;
         let (linked, dead) = self.split(&entries, BTreeSet::new())?;
-        let linked: BTreeSet<u64> = linked.iter().map(|entry| entry.place).collect();
+        let linked: BTreeSet<u64> = linked.iter().map(|entry| entry.offset).collect();
         self.change_entries(&entries, RETIRE, |entry| {
-            if linked.contains(&entry.place) {
-                backend.store(entry.place + WORD_LENGTH, 0);
+            if linked.contains(&entry.offset) {
+                backend.store(entry.offset + WORD_LENGTH, 0);
             } else {
-                backend.store(entry.place, UNLINKED);
+                backend.store(entry.offset, UNLINKED);
             }
         });
         if !entries.is_empty() {
@@ -376,9 +376,9 @@ impl<B: Backend> Pool<B> {
 
     /// Changes entries with one flush per line. They are durable after the next fence.
     fn change_entries(&self, entries: &[Entry], site: Site, change: impl Fn(&Entry)) {
-        for of_line in entries.chunk_by(|left, right| line(left.place) == line(right.place)) {
+        for of_line in entries.chunk_by(|left, right| line(left.offset) == line(right.offset)) {
             of_line.iter().for_each(&change);
-            self.backend().flush(of_line[0].place..of_line[0].place + WORD_LENGTH, site);
+            self.backend().flush(of_line[0].offset..of_line[0].offset + WORD_LENGTH, site);
         }
     }
 

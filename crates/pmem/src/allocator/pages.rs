@@ -60,7 +60,7 @@ pub(super) fn first_slots() -> Vec<u64> {
 }
 
 /// Offsets of the entries of a slot.
-pub(super) fn places(slot: u64) -> impl Iterator<Item = u64> {
+pub(super) fn entry_offsets(slot: u64) -> impl Iterator<Item = u64> {
     (slot..slot + SLOT_LENGTH).step_by(ENTRY_LENGTH as usize)
 }
 

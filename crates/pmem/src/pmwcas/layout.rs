@@ -86,21 +86,21 @@ impl Status {
     }
 }
 
-pub(super) fn entry_place(descriptor: u64, index: usize) -> u64 {
+pub(super) fn entry_offset(descriptor: u64, index: usize) -> u64 {
     descriptor + LINE_LENGTH + index as u64 * ENTRY_LENGTH
 }
 
 /// The last word of an entry, which states its use.
-pub(super) fn stamp_place(descriptor: u64, index: usize) -> u64 {
-    entry_place(descriptor, index) + 3 * WORD_LENGTH
+pub(super) fn stamp_offset(descriptor: u64, index: usize) -> u64 {
+    entry_offset(descriptor, index) + 3 * WORD_LENGTH
 }
 
 impl Entry {
     /// An entry, if it belongs to this use of the descriptor.
     pub(super) fn load(backend: &impl Backend, descriptor: u64, index: usize, stamp: u64) -> Option<Self> {
-        let place = entry_place(descriptor, index);
-        let word = |number| backend.load(place + number * WORD_LENGTH);
-        (backend.load(stamp_place(descriptor, index)) == stamp).then(|| Self {
+        let offset = entry_offset(descriptor, index);
+        let word = |number| backend.load(offset + number * WORD_LENGTH);
+        (backend.load(stamp_offset(descriptor, index)) == stamp).then(|| Self {
             address: word(0),
             old: word(1),
             new: word(2),
@@ -113,9 +113,9 @@ impl Entry {
     }
 
     pub(super) fn store(&self, backend: &impl Backend, descriptor: u64, index: usize, stamp: u64) {
-        let place = entry_place(descriptor, index);
+        let offset = entry_offset(descriptor, index);
         for (number, word) in (0..).zip([self.address, self.old, self.new, stamp]) {
-            backend.store(place + number * WORD_LENGTH, word);
+            backend.store(offset + number * WORD_LENGTH, word);
         }
     }
 }

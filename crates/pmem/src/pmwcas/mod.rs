@@ -113,7 +113,7 @@ const RELEASED: u64 = 2;
 pub struct Descriptor<'g, B: Backend> {
     pool: &'g Pool<B>,
     guard: &'g Guard<'g>,
-    place: u64,
+    offset: u64,
     stamp: u64,
     entries: Vec<Entry>,
     blocks: usize,
@@ -138,10 +138,10 @@ impl<'g, B: Backend> Descriptor<'g, B> {
     pub fn new(pool: &'g Pool<B>, guard: &'g Guard<'g>) -> Result<Self> {
         check_guard(pool, guard);
         pool.settle_some_expired();
-        let place = pool.take_descriptor()?;
-        debug_assert!(place < OFFSET_MAX, "a mapped pool has smaller offsets");
-        let stamp = pool.status(place)?.next_stamp();
-        Ok(Self { pool, guard, place, stamp, entries: Vec::with_capacity(WORDS), blocks: 0, stage: Stage::Nothing })
+        let offset = pool.take_descriptor()?;
+        debug_assert!(offset < OFFSET_MAX, "a mapped pool has smaller offsets");
+        let stamp = pool.status(offset)?.next_stamp();
+        Ok(Self { pool, guard, offset, stamp, entries: Vec::with_capacity(WORDS), blocks: 0, stage: Stage::Nothing })
     }
 
     /// Adds a word to change from one value to another. With equal values it is only compared, at
@@ -166,13 +166,13 @@ impl<'g, B: Backend> Descriptor<'g, B> {
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
     pub fn acquire(&mut self, length: u64) -> Result<u64> {
-        let place = self.next_block_place();
+        let offset = self.next_block_offset();
         let block_length = self.pool.block_length(length)?;
         self.begin();
         let backend = self.pool.backend();
         let block = self.pool.acquire_block(block_length, |block| {
-            backend.store(place, block | ACQUIRED);
-            backend.persist(self.place..self.place + LINE_LENGTH, ANNOUNCE);
+            backend.store(offset, block | ACQUIRED);
+            backend.persist(self.offset..self.offset + LINE_LENGTH, ANNOUNCE);
         })?;
         self.blocks += 1;
         Ok(block)
@@ -185,12 +185,12 @@ impl<'g, B: Backend> Descriptor<'g, B> {
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
     pub fn release(&mut self, block: u64) -> Result<()> {
-        let place = self.next_block_place();
+        let offset = self.next_block_offset();
         self.pool.check_block(block)?;
-        let named = recovery::block_places(self.place).take(self.blocks);
-        self.pool.check_unnamed(block, named.map(|place| recovery::block_at(self.pool.backend(), place)))?;
+        let named = recovery::block_offsets(self.offset).take(self.blocks);
+        self.pool.check_unnamed(block, named.map(|offset| recovery::block_at(self.pool.backend(), offset)))?;
         self.begin();
-        self.pool.backend().store(place, block | RELEASED);
+        self.pool.backend().store(offset, block | RELEASED);
         self.blocks += 1;
         Ok(())
     }
@@ -211,23 +211,23 @@ impl<'g, B: Backend> Descriptor<'g, B> {
         self.entries.sort_unstable_by_key(|entry| entry.address);
         let backend = self.pool.backend();
         for (index, entry) in self.entries.iter().enumerate() {
-            entry.store(backend, self.place, index, self.stamp);
+            entry.store(backend, self.offset, index, self.stamp);
         }
         self.set_state(State::Undecided);
-        backend.persist(self.place..layout::entry_place(self.place, self.entries.len()), PREPARE);
+        backend.persist(self.offset..layout::entry_offset(self.offset, self.entries.len()), PREPARE);
         self.stage = Stage::Executed;
-        let run = kernel::run(self.pool, self.place, thread(self.guard));
-        let status = self.pool.status(self.place);
-        self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.place), self.guard);
+        let run = kernel::run(self.pool, self.offset, thread(self.guard));
+        let status = self.pool.status(self.offset);
+        self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.offset), self.guard);
         match status?.state {
             State::Succeeded => Ok(true),
             _ => run?.map_or(Ok(false), Err),
         }
     }
 
-    fn next_block_place(&self) -> u64 {
+    fn next_block_offset(&self) -> u64 {
         assert!(self.blocks < DESCRIPTOR_BLOCKS, "an operation names up to {DESCRIPTOR_BLOCKS} blocks");
-        self.place + (1 + self.blocks as u64) * WORD_LENGTH
+        self.offset + (1 + self.blocks as u64) * WORD_LENGTH
     }
 
     /// Makes the descriptor name no block. Stores to one line keep their order, so a block counts
@@ -237,23 +237,23 @@ impl<'g, B: Backend> Descriptor<'g, B> {
             return;
         }
         let backend = self.pool.backend();
-        for place in recovery::block_places(self.place).filter(|place| backend.load(*place) != 0) {
-            backend.store(place, 0);
+        for offset in recovery::block_offsets(self.offset).filter(|offset| backend.load(*offset) != 0) {
+            backend.store(offset, 0);
         }
         self.set_state(State::Filling);
         self.stage = Stage::Begun;
     }
 
     fn set_state(&self, state: State) {
-        self.pool.backend().store(self.place, Status { state, stamp: self.stamp }.encode());
+        self.pool.backend().store(self.offset, Status { state, stamp: self.stamp }.encode());
     }
 }
 
 impl<B: Backend> Drop for Descriptor<'_, B> {
     fn drop(&mut self) {
         match self.stage {
-            Stage::Nothing => self.pool.return_descriptor(self.place),
-            Stage::Begun => self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.place), self.guard),
+            Stage::Nothing => self.pool.return_descriptor(self.offset),
+            Stage::Begun => self.pool.retire_unit(crate::epoch::Retired::Descriptor(self.offset), self.guard),
             Stage::Executed => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use super::kernel::Memory;
 use super::layout::{CONDITIONAL, FLAGS, WORDS};
-use super::layout::{Entry, State, Status, decode_conditional, installed, stamp_place};
+use super::layout::{Entry, State, Status, decode_conditional, installed, stamp_offset};
 use super::{ACQUIRED, RELEASED};
 use crate::{Backend, Error, LINE_LENGTH, Pool, Result, Site, WORD_LENGTH};
 
@@ -10,13 +10,13 @@ const ROLL: Site = Site::new("pmwcas.roll");
 const RECYCLE: Site = Site::new("pmwcas.recycle");
 
 /// Offsets of the block entries of a descriptor.
-pub(super) fn block_places(descriptor: u64) -> impl Iterator<Item = u64> {
+pub(super) fn block_offsets(descriptor: u64) -> impl Iterator<Item = u64> {
     (descriptor + WORD_LENGTH..descriptor + LINE_LENGTH).step_by(WORD_LENGTH as usize)
 }
 
 /// The block that is named at an offset; 0 if none is.
-pub(super) fn block_at<B: Backend>(backend: &B, place: u64) -> u64 {
-    backend.load(place) & !(LINE_LENGTH - 1)
+pub(super) fn block_at<B: Backend>(backend: &B, offset: u64) -> u64 {
+    backend.load(offset) & !(LINE_LENGTH - 1)
 }
 
 impl<B: Backend> Memory for Pool<B> {
@@ -61,9 +61,9 @@ impl<B: Backend> Pool<B> {
     /// words that the descriptor does not have (M3), or are cleared here again.
     pub(crate) fn clear_later_entries(&self, descriptor: u64) -> Result<()> {
         let stamp = self.status(descriptor)?.stamp;
-        (0..WORDS).map(|index| stamp_place(descriptor, index)).for_each(|place| {
-            if self.backend().load(place) > stamp {
-                self.backend().store(place, 0);
+        (0..WORDS).map(|index| stamp_offset(descriptor, index)).for_each(|offset| {
+            if self.backend().load(offset) > stamp {
+                self.backend().store(offset, 0);
             }
         });
         Ok(())
@@ -110,7 +110,7 @@ impl<B: Backend> Pool<B> {
             State::Succeeded => RELEASED,
             State::Filling | State::Undecided | State::Failed => ACQUIRED,
         };
-        let named = block_places(descriptor).map(|place| self.backend().load(place)).filter(|block| *block != 0);
+        let named = block_offsets(descriptor).map(|offset| self.backend().load(offset)).filter(|block| *block != 0);
         Ok(named.filter(|block| block % LINE_LENGTH == wanted).map(|block| block - wanted).collect())
     }
 
@@ -121,8 +121,8 @@ impl<B: Backend> Pool<B> {
         backend.store(descriptor, Status { state: State::Free, ..status }.encode());
         // Stores to one line keep their order, so a descriptor that is not free names all of its
         // blocks. One that is free names none, even if its state is damaged.
-        for place in block_places(descriptor).filter(|place| backend.load(*place) != 0) {
-            backend.store(place, 0);
+        for offset in block_offsets(descriptor).filter(|offset| backend.load(*offset) != 0) {
+            backend.store(offset, 0);
         }
         backend.flush(descriptor..descriptor + LINE_LENGTH, RECYCLE);
         Ok(())

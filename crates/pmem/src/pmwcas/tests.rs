@@ -9,7 +9,7 @@ use terrane_storage::OpenMode;
 use terrane_testkit::crash::{Budget, Controller, Image};
 
 use super::kernel::{self, Answer};
-use super::layout::{DIRTY, conditional, entry_place, installed};
+use super::layout::{DIRTY, conditional, entry_offset, installed};
 use super::*;
 use crate::{Counted, Counters, Dropping, Instruction, Options, PersistenceDomain, ROOT, Traced};
 
@@ -55,13 +55,13 @@ pub(super) fn prepared<B: Backend>(pool: &Pool<B>, guard: &Guard<'_>, words: &[u
     }
     descriptor.begin();
     for (index, entry) in descriptor.entries.iter().enumerate() {
-        entry.store(pool.backend(), descriptor.place, index, descriptor.stamp);
+        entry.store(pool.backend(), descriptor.offset, index, descriptor.stamp);
     }
     descriptor.set_state(State::Undecided);
-    let place = descriptor.place;
-    pool.backend().persist(place..entry_place(place, WORDS), SETUP);
+    let offset = descriptor.offset;
+    pool.backend().persist(offset..entry_offset(offset, WORDS), SETUP);
     descriptor.stage = Stage::Executed;
-    place
+    offset
 }
 
 /// Number of descriptors in the pool's pages.
@@ -124,11 +124,11 @@ fn entries_of_an_operation_that_a_power_loss_kept_from_beginning_are_none_of_the
             let guard = pool.pin();
             let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
             words.iter().zip(1..).for_each(|(&word, old)| descriptor.swap(word, old, old + 10).unwrap());
-            let place = descriptor.place;
+            let offset = descriptor.offset;
             for (index, entry) in descriptor.entries.iter().enumerate() {
-                entry.store(pool.backend(), place, index, descriptor.stamp);
+                entry.store(pool.backend(), offset, index, descriptor.stamp);
             }
-            pool.backend().persist(entry_place(place, 0)..entry_place(place, WORDS), SETUP);
+            pool.backend().persist(entry_offset(offset, 0)..entry_offset(offset, WORDS), SETUP);
         }
         after_power_loss(&controller, |pool, _| {
             let guard = pool.pin();
@@ -364,9 +364,9 @@ fn words_are_taken_in_the_order_of_their_places() {
     for at in [1, 2, 0] {
         descriptor.swap(words[at], at as u64 + 1, 10).unwrap();
     }
-    let (place, stamp) = (descriptor.place, descriptor.stamp);
+    let (offset, stamp) = (descriptor.offset, descriptor.stamp);
     assert!(descriptor.execute().unwrap());
-    let entries = Entry::load_all(pool.backend(), place, stamp);
+    let entries = Entry::load_all(pool.backend(), offset, stamp);
     assert_eq!(entries.map(|(_, entry)| entry.address).collect::<Vec<_>>(), words);
 }
 
@@ -389,13 +389,13 @@ fn a_question_that_a_kill_has_left_is_taken_back_when_the_pool_is_opened() {
 fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() {
     let (controller, pool, words) = create(2);
     let backend = pool.backend();
-    let place = {
+    let offset = {
         let guard = pool.pin();
         let mut descriptor = Descriptor::new(&pool, &guard).unwrap();
         descriptor.swap(words[1], 2, 5).unwrap();
-        let place = descriptor.place;
+        let offset = descriptor.offset;
         assert!(descriptor.execute().unwrap());
-        place
+        offset
     };
     // The descriptor waits with this thread. Another thread retires the block, and looks for
     // readers at once.
@@ -414,13 +414,13 @@ fn descriptors_are_forgotten_before_blocks_that_were_retired_later_are_reused() 
     });
     let mut intent = pool.intent();
     assert_eq!(intent.acquire(2 * LINE_LENGTH, ROOT).unwrap(), block);
-    backend.store(words[1], installed(place));
+    backend.store(words[1], installed(offset));
     backend.persist(words[1]..words[1] + 8, SETUP);
     backend.store(ROOT, block);
     backend.persist(ROOT..ROOT + 8, SETUP);
     intent.finish();
     after_power_loss(&controller, |pool, image| {
-        assert_eq!(pool.backend().load(words[1]), installed(place), "data was changed: {image:?}");
+        assert_eq!(pool.backend().load(words[1]), installed(offset), "data was changed: {image:?}");
     });
 }
 

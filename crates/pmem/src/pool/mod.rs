@@ -140,7 +140,7 @@ impl<B: Backend> Pool<B> {
     /// The pool is made as `name` with `.new` appended, made durable, and then renamed. So a crash
     /// leaves no pool or a whole one.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let pool = place(storage, name);
+        let pool = location(storage, name);
         if name.is_empty() {
             return Err(Error::Unsuitable { pool, reason: "its name is empty; name a file".to_owned() });
         }
@@ -238,7 +238,7 @@ impl<B: Backend> Pool<B> {
     /// - The device or file system went away without writing its caches, and came back before the
     ///   machine restarted. That looks like a killed user.
     pub fn find(storage: &dyn Storage, name: &str, options: &Options) -> Result<Found<B>> {
-        let pool = place(storage, name);
+        let pool = location(storage, name);
         let file = storage.open(name, OpenMode::Write)?;
         if !file.try_lock(LockKind::Exclusive)? {
             return Err(Error::Locked { pool });
@@ -462,7 +462,7 @@ fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
     }
     let reason = "it exists; open it, or take another name";
     let taken = std::io::Error::new(std::io::ErrorKind::AlreadyExists, reason);
-    Err(StorageError::new(Operation::Create, place(storage, name), None, taken).into())
+    Err(StorageError::new(Operation::Create, location(storage, name), None, taken).into())
 }
 
 /// A new, locked file to make a pool in. Replaces the draft of a killed creation, and nothing else.
@@ -472,12 +472,12 @@ fn check_free(storage: &dyn Storage, name: &str) -> Result<()> {
 /// If not, it leaves the name alone. If so, it may continue, since nobody touches the name of a
 /// locked file.
 fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
-    let locked = || Error::Locked { pool: place(storage, draft) };
+    let locked = || Error::Locked { pool: location(storage, draft) };
     match storage.open(draft, OpenMode::Write) {
         Ok(left) if !left.try_lock(LockKind::Exclusive)? || !left.has_name()? => return Err(locked()),
         Ok(left) if !header::is_unfinished(&*left)? => {
             let reason = "the draft of a new pool needs this name, and another file has it; move that file away";
-            return Err(Error::Unsuitable { pool: place(storage, draft), reason: reason.to_owned() });
+            return Err(Error::Unsuitable { pool: location(storage, draft), reason: reason.to_owned() });
         }
         Ok(_) => storage.remove(draft)?,
         Err(error) if error.is_not_found() => {}
@@ -491,6 +491,6 @@ fn create_draft(storage: &dyn Storage, draft: &str) -> Result<Arc<dyn File>> {
     if file.try_lock(LockKind::Exclusive)? && file.has_name()? { Ok(file) } else { Err(locked()) }
 }
 
-fn place(storage: &dyn Storage, name: &str) -> String {
+fn location(storage: &dyn Storage, name: &str) -> String {
     format!("{}/{name}", storage.describe())
 }
