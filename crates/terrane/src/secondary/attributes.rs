@@ -4,7 +4,7 @@
 //! |---|---|
 //! | null | 0 |
 //! | bool | 1, and 1 byte |
-//! | int64, float64 | 2, the nearest float64 (8 bytes, ordered), and what an integer has above it (2 bytes, ordered) |
+//! | int64, float64 | 2, the nearest float64 (8 bytes), what an integer has above it (2 bytes) |
 //! | date | 3, and 4 bytes, big-endian with the sign bit flipped |
 //! | timestamp | 4, and 8 bytes, likewise |
 //! | utf8, binary | 5, the bytes (0 as 0 255), and 0 1; or as many as fit, and 0 2 |
