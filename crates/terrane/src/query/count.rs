@@ -15,7 +15,7 @@ impl Execution {
         // committed, some of them may have to be judged again.
         if self.entries_decide && self.committed.is_none() {
             count = self.count_decided()?;
-            if self.aside.keys().len() == 0 {
+            if self.deferred.keys().len() == 0 {
                 return Ok(count);
             }
         }
@@ -32,7 +32,7 @@ impl Execution {
             self.check_wanted()?;
             self.left = self.left.saturating_sub(self.chunk.len() as u64);
             self.chunk.clear();
-            if self.left == 0 || self.aside.keys().len() > 0 || !self.advance_index()? {
+            if self.left == 0 || self.deferred.keys().len() > 0 || !self.advance_index()? {
                 // Candidates decided by entries may share a chunk with others.
                 self.left = self.left.saturating_sub(self.chunk.len() as u64);
                 self.chunk.clear();

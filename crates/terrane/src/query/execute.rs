@@ -16,8 +16,8 @@ use terrane_lsm::partition::Version;
 use terrane_lsm::search;
 use terrane_space::Point;
 
-use super::aside::Aside;
 use super::attributes::AttributeScan;
+use super::deferred::Deferred;
 use super::entries::Verdict;
 use super::explain::{
     CONDITIONS, ConditionPlan, Explanation, INDEX_SEARCH, NEAREST_SEARCH, PRIMARY_LOOKUPS, PRIMARY_SCAN,
@@ -56,7 +56,7 @@ pub(super) struct Execution {
     pub chunk: Keys,
     pub taken: usize,
     /// Candidates that entries do not decide.
-    pub aside: Aside,
+    pub deferred: Deferred,
     /// Whether rows need more than keys.
     pub reads_records: bool,
     /// Whether the entries of the index decide which records match.
@@ -98,7 +98,7 @@ impl Execution {
             source: Source::Nothing,
             chunk: Keys::default(),
             taken: 0,
-            aside: Aside::default(),
+            deferred: Deferred::default(),
             reads_records,
             entries_decide: false,
             committed,
@@ -280,16 +280,16 @@ impl Execution {
             self.begin_step()?;
         }
         if let Source::Attributes(scan) = &mut self.source {
-            let (chunk, aside, mut candidates) = (&mut self.chunk, &mut self.aside, 0);
+            let (chunk, deferred, mut candidates) = (&mut self.chunk, &mut self.deferred, 0);
             let more = scan.advance(&self.snapshot, &mut self.explanation, &mut |key, verdict| {
                 candidates += 1;
                 match verdict {
-                    Verdict::Open if self.entries_decide => aside.push(key),
+                    Verdict::Open if self.entries_decide => deferred.push(key),
                     _ => chunk.push(key),
                 }
             })?;
             self.explanation.candidates += candidates;
-            self.set_held_aside(before);
+            self.defer_held(before);
             return Ok(more);
         }
         let Source::Index(scan) = &mut self.source else { return Ok(false) };
@@ -312,13 +312,13 @@ impl Execution {
             Ok(())
         })?;
         self.explanation.candidates += candidates;
-        self.set_held_aside(before);
+        self.defer_held(before);
         Ok(more || self.begin_next_partition()?)
     }
 
     /// Fills the chunk from the index and sorts it; false if there are no more candidates.
     fn next_chunk(&mut self) -> Result<bool> {
-        if self.take_aside() {
+        if self.take_deferred() {
             return Ok(true);
         }
         let started = self.now_ns();
@@ -337,13 +337,13 @@ impl Execution {
         if matches!(self.source, Source::Index(_) | Source::Attributes(_)) {
             self.add_time(INDEX_SEARCH, started);
         }
-        Ok(self.chunk.len() > 0 || self.take_aside())
+        Ok(self.chunk.len() > 0 || self.take_deferred())
     }
 
-    /// Whether there is room for more candidates, counting the chunk and those set aside.
+    /// Whether there is room for more candidates, counting the chunk and the deferred ones.
     fn has_room(&self, budget: usize) -> bool {
-        let aside = self.aside.keys();
-        self.chunk.len() + aside.len() < CHUNK_KEYS && self.chunk.bytes_held() + aside.bytes_held() < budget
+        let deferred = self.deferred.keys();
+        self.chunk.len() + deferred.len() < CHUNK_KEYS && self.chunk.bytes_held() + deferred.bytes_held() < budget
     }
 
     /// Returns an error if another thread has ended this one.

@@ -1,8 +1,8 @@
 //! Queries.
 
-mod aside;
 mod attributes;
 mod count;
+mod deferred;
 pub(crate) mod entries;
 pub(crate) mod execute;
 pub(crate) mod explain;

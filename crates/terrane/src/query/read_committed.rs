@@ -7,7 +7,7 @@
 //! A record is fetched after an instant lock on its key, and judged again, since its index entry
 //! may be older. If entries alone suffice, they are divided (try-lock and union). Entries whose
 //! keys no writer holds are rows. The others form a second chunk, whose records are fetched
-//! (`aside.rs`).
+//! (`deferred.rs`).
 //!
 //! A spatial index is searched at one sequence number per partition. So it gives each key once, and
 //! the chunks are disjoint. An index on attributes or words is read at several numbers, and may

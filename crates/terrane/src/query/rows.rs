@@ -155,12 +155,12 @@ impl std::fmt::Debug for Rows {
 }
 
 /// A message of a thread: a batch, or `None` at the end, with its explanation so far.
-type Told = Result<(Option<RecordBatch>, Explanation)>;
+type Message = Result<(Option<RecordBatch>, Explanation)>;
 
 /// A thread that finds a part of the rows.
 struct Finder {
     /// `None` after its end.
-    told: Option<Receiver<Told>>,
+    messages: Option<Receiver<Message>>,
     thread: Option<JoinHandle<()>>,
     explanation: Explanation,
 }
@@ -195,12 +195,12 @@ impl Gathering {
             core,
         };
         for part in parts {
-            let (tell, told) = sync_channel(BATCHES_READY);
+            let (sender, messages) = sync_channel(BATCHES_READY);
             let (query, path, cancellation) = (query.clone(), path.clone(), gathering.cancellation.clone());
-            let find = move || find(part, &query, path, cancellation, &tell);
+            let find = move || find(part, &query, path, cancellation, &sender);
             let thread = thread::Builder::new().name("terrane-query".into()).spawn(find).ok()?;
-            let (told, thread) = (Some(told), Some(thread));
-            gathering.finders.push(Finder { told, thread, explanation: Explanation::default() });
+            let (messages, thread) = (Some(messages), Some(thread));
+            gathering.finders.push(Finder { messages, thread, explanation: Explanation::default() });
         }
         whole.explain_path(path);
         gathering.explanation = whole.explanation();
@@ -208,13 +208,13 @@ impl Gathering {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        while self.left > 0 && self.finders.iter().any(|finder| finder.told.is_some()) {
+        while self.left > 0 && self.finders.iter().any(|finder| finder.messages.is_some()) {
             let count = self.finders.len();
             let finder = &mut self.finders[self.next];
             self.next = (self.next + 1) % count;
-            let Some(told) = &finder.told else { continue };
+            let Some(messages) = &finder.messages else { continue };
             let panicked = || Err(Error::Failed("a thread that answers the query panicked".into()));
-            match told.recv().unwrap_or_else(|_| panicked()) {
+            match messages.recv().unwrap_or_else(|_| panicked()) {
                 Ok((Some(batch), explanation)) => {
                     finder.explanation = explanation;
                     let rows = batch.num_rows().min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -227,7 +227,7 @@ impl Gathering {
                 }
                 Ok((None, explanation)) => {
                     finder.explanation = explanation;
-                    finder.told = None;
+                    finder.messages = None;
                 }
                 Err(error) => {
                     self.end();
@@ -242,7 +242,7 @@ impl Gathering {
     fn end(&mut self) {
         self.cancellation.cancel();
         // A thread that waits to send sees that the receiver is gone.
-        self.finders.iter_mut().for_each(|finder| finder.told = None);
+        self.finders.iter_mut().for_each(|finder| finder.messages = None);
         for thread in self.finders.iter_mut().filter_map(|finder| finder.thread.take()) {
             // A panic was reported where its rows were read.
             let _ = thread.join();
@@ -268,17 +268,17 @@ impl Drop for Gathering {
 }
 
 /// Finds the rows of a part, until they end or the receiver is gone.
-fn find(part: Snapshot, query: &Query, path: Path, cancellation: Arc<Cancellation>, tell: &SyncSender<Told>) {
+fn find(part: Snapshot, query: &Query, path: Path, cancellation: Arc<Cancellation>, sender: &SyncSender<Message>) {
     let mut execution = match Execution::new(part, query, cancellation) {
         Ok(execution) => execution,
-        Err(error) => return drop(tell.send(Err(error))),
+        Err(error) => return drop(sender.send(Err(error))),
     };
     let mut begun = execution.begin(path);
     loop {
         let found = begun.and_then(|()| execution.next_batch());
         begun = Ok(());
         let is_end = !matches!(found, Ok(Some(_)));
-        if tell.send(found.map(|batch| (batch, execution.explanation()))).is_err() || is_end {
+        if sender.send(found.map(|batch| (batch, execution.explanation()))).is_err() || is_end {
             return;
         }
     }

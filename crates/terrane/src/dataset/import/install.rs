@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 impl Importer {
     /// Notes the state that the keys will be compared with.
-    pub(super) fn look(&mut self) {
+    pub(super) fn note_compared(&mut self) {
         // Before the versions are read: so they have all changes up to this number.
         let sequence = self.engine.core.visible();
         let versions = self.handle.partitions.versions();

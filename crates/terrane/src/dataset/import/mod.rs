@@ -340,7 +340,7 @@ impl Importer {
     /// Merges the accepted rows into one primary component per partition.
     fn merge_runs(&mut self, on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        self.look();
+        self.note_compared();
         reduce(&mut self.spilled, &mut self.files, engine.environment().shares.work, &mut |runs| {
             runs::merge(&engine.environment().context, runs)
         })?;
