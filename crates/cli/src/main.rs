@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         }
     };
     let (messages, known) = environment::messages(&cli.common);
+    messages.print_events();
     open_files::raise_limit();
     file_size::report_limit();
     match known.and_then(|()| run(&cli, &messages)) {

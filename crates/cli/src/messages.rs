@@ -6,6 +6,11 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Levels of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -62,7 +67,7 @@ pub fn escaped(text: impl fmt::Display) -> String {
 }
 
 /// Standard error, with a level and colours.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Messages {
     level: LogLevel,
     is_colored: bool,
@@ -112,6 +117,19 @@ impl Messages {
         }
     }
 
+    /// Prints the events of the engine like messages of the same level.
+    pub fn print_events(&self) {
+        let level = match self.level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+        };
+        let subscriber = tracing_subscriber::fmt().with_max_level(level).event_format(self.clone());
+        // Set once, at the program's start.
+        subscriber.with_writer(io::stderr).init();
+    }
+
     /// A progress bar for the rows of a file, shown on a terminal only.
     pub fn progress(&self, path: &Path, rows: Option<u64>) -> ProgressBar {
         if self.level < LogLevel::Info || !io::stderr().is_terminal() {
@@ -139,5 +157,23 @@ impl Messages {
     fn say(&self, label: &str, text: &dyn fmt::Display) {
         // If standard error is closed, there is nobody to tell.
         let _ = writeln!(io::stderr(), "{label}{}", escaped(text));
+    }
+}
+
+impl<S, F> FormatEvent<S, F> for Messages
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    F: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, F>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut text = String::new();
+        context.format_fields(Writer::new(&mut text), event)?;
+        let label = match *event.metadata().level() {
+            Level::ERROR => self.label("error", RED),
+            Level::WARN => self.label("warning", YELLOW),
+            Level::INFO => String::new(),
+            _ => "debug: ".to_owned(),
+        };
+        writeln!(writer, "{label}{}", escaped(text))
     }
 }

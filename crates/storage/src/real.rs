@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -22,6 +22,9 @@ use rustix::time::ClockId;
 use crate::error::Context;
 use crate::root::create_durably;
 use crate::{Backing, DiskSpace, File, LockKind, OpenMode, Operation, Result, RootLock, Storage, names};
+
+/// A sync that takes longer is reported.
+const SLOW_SYNC: Duration = Duration::from_secs(1);
 
 /// Files below a directory of the operating system.
 #[derive(Debug, Clone)]
@@ -224,7 +227,7 @@ impl Storage for RealStorage {
         // failed.
         self.check_in_place(Operation::SyncDirectory).context_below(&self.root, Operation::Open, directory, None)?;
         let handle = self.open_directory(directory)?;
-        handle.sync_all().context_below(&self.root, Operation::SyncDirectory, directory, None)
+        note_slow(directory, || handle.sync_all()).context_below(&self.root, Operation::SyncDirectory, directory, None)
     }
 
     fn lock_root(&self) -> Result<Option<RootLock>> {
@@ -316,7 +319,7 @@ impl File for RealFile {
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.file.sync_data().context_below(&self.root, Operation::Sync, &self.name, None)
+        note_slow(&self.name, || self.file.sync_data()).context_below(&self.root, Operation::Sync, &self.name, None)
     }
 
     fn try_lock(&self, kind: LockKind) -> Result<bool> {
@@ -352,6 +355,17 @@ impl File for RealFile {
     fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Syncs a file or a directory; reports a sync that takes long.
+fn note_slow(name: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let begun = Instant::now();
+    let synced = sync();
+    let elapsed = begun.elapsed();
+    if elapsed > SLOW_SYNC {
+        tracing::warn!(name, elapsed_ms = elapsed.as_millis(), "a sync was slow");
+    }
+    synced
 }
 
 #[cfg(test)]

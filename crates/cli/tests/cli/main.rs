@@ -9,6 +9,7 @@ mod check_repair;
 mod columns;
 mod delete_keys;
 mod environment;
+mod events;
 mod feeds;
 mod feeds_replaced;
 mod file_size;

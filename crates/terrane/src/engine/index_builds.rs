@@ -340,7 +340,10 @@ fn complete_unbuilt(builds: &Weak<IndexBuilds>) {
         match built {
             Ok(()) | Err(Error::Dropped { .. }) => {}
             Err(Error::Cancelled) => return,
-            Err(error) => *builds.failed.lock() = Some(error),
+            Err(error) => {
+                tracing::warn!(%error, "an index is not completed");
+                *builds.failed.lock() = Some(error);
+            }
         }
     }
 }

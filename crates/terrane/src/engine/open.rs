@@ -75,6 +75,7 @@ impl Engine {
         let core = CommitCore::of_writer(environment.into(), log, last_sequence);
         let engine = Arc::new(Self::new(core, datasets, reserve, Opening { recovery: report, replay_time }));
         engine.begin_session(low_water.segment)?;
+        engine.note_opening();
         Ok(engine)
     }
 
@@ -97,6 +98,24 @@ impl Engine {
         Ok(())
     }
 
+    fn note_opening(&self) {
+        let (location, datasets) = (self.environment().storage.describe(), self.datasets.load().len());
+        let Opening { recovery, replay_time } = &self.opening;
+        match recovery {
+            Some(log) => tracing::debug!(
+                location,
+                datasets,
+                clean_close = log.clean_close,
+                log_entries = log.entries,
+                log_bytes = log.bytes,
+                torn_tail = log.torn_tail.is_some(),
+                replay_ms = replay_time.as_millis(),
+                "opened to write"
+            ),
+            None => tracing::debug!(location, datasets, "opened to write, without a log"),
+        }
+    }
+
     /// Ends the background threads.
     fn stop_background(&self) {
         self.index_builds.cancel();
@@ -112,6 +131,7 @@ impl Engine {
         let open = |manifest: &Manifest| Self::open_reader(&storage, &options, shares, manifest);
         let opened = read_one_state(&*storage, open, |(datasets, core)| Opened { datasets, tail: core.tail() })?;
         let (datasets, core) = opened;
+        tracing::debug!(location = storage.describe(), datasets = datasets.len(), "opened to read");
         let opening = Opening { recovery: None, replay_time: Duration::ZERO };
         Ok(Arc::new(Self::new(core, datasets, Reserve::none(storage), opening)))
     }

@@ -51,6 +51,7 @@ impl Recovery<'_> {
         let is_full = |recovered: &Result<Recovered>| matches!(recovered, Err(Error::Full { .. }));
         let has_strays = || Ok::<_, Error>(!strays.is_empty() || has_new_manifest(&**self.storage)?);
         if is_full(&recovered) && !self.options.lenient && has_strays()? {
+            tracing::warn!(files = strays.len(), "the disk is full: the files that a crash left are removed first");
             // All components were opened before anything needed room, so only the log is left to be
             // verified.
             let current = self.manifest.current();
@@ -70,6 +71,9 @@ impl Recovery<'_> {
         }
         let recovered = recovered.map_err(|error| self.explain(error))?;
         if recovered.datasets.values().all(|dataset| dataset.damage.is_empty()) {
+            if !strays.is_empty() {
+                tracing::debug!(files = strays.len(), "removes the files that a crash left");
+            }
             remove_strays(&**self.storage, &strays)?;
         }
         Ok(recovered)

@@ -101,6 +101,7 @@ impl Reserve {
         if state.length > Some(0) && self.set_length(&mut state, Some(0)).is_ok() {
             state.releases += 1;
             self.is_released.store(true, Ordering::Release);
+            tracing::warn!("the disk is full: the disk reserve is released, and inserts are refused");
         }
         if state.releases == releases {
             return None;
@@ -127,7 +128,9 @@ impl Reserve {
         if bytes == 0 {
             self.set_length(&mut state, None)?;
         }
-        self.is_released.store(false, Ordering::Release);
+        if self.is_released.swap(false, Ordering::AcqRel) {
+            tracing::warn!(bytes, "the disk reserve is whole again, and inserts are taken");
+        }
         Ok(true)
     }
 

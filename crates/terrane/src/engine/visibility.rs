@@ -105,7 +105,15 @@ impl Visibility {
 
     /// Changes that are not visible yet never will be, and no more are taken.
     pub fn fail(&self, error: &Error) {
-        self.state.lock().failed.get_or_insert_with(|| error.clone());
+        let is_first = {
+            let mut state = self.state.lock();
+            let is_first = state.failed.is_none();
+            state.failed.get_or_insert_with(|| error.clone());
+            is_first
+        };
+        if is_first && !matches!(error, Error::Usage(_)) {
+            tracing::error!(%error, "no more writes are taken");
+        }
         self.has_failed.store(true, Ordering::Release);
         self.changed.notify_all();
     }

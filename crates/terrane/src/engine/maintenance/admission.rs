@@ -5,7 +5,7 @@
 //! wait one after the other for the admission ticket, so that neither large nor small ones are
 //! passed over for ever. A writer with a claim waits only for the locks that it holds already.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use terrane_storage::sync::Ordering;
 
@@ -94,7 +94,8 @@ impl Maintenance {
         // From here on small writes leave room for this one too, so that what is flushed stays
         // free.
         let admitted = Admitted { maintenance: self, claimed: claim };
-        if !self.has_room(claim) {
+        let stalled = (!self.has_room(claim)).then(Instant::now);
+        if stalled.is_some() {
             self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         }
         let mut flushed = false;
@@ -109,6 +110,9 @@ impl Maintenance {
             }
         }
         drop(ticket);
+        if let Some(stalled) = stalled {
+            tracing::debug!(bytes = claim, waited_ms = stalled.elapsed().as_millis(), "a write waited for a flush");
+        }
         if flushed {
             self.after_flush();
         }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::cmp::Reverse;
+use std::time::Instant;
 
 use terrane_lsm::log::LogPosition;
 use terrane_storage::sync::Ordering;
@@ -114,7 +115,7 @@ impl Maintenance {
     /// Flushes the oldest sealed generations of a dataset, one of each partition; false if there is
     /// none.
     pub(in crate::engine) fn flush_oldest(&self, dataset: &DatasetHandle) -> Result<bool> {
-        let low_water = Cell::new(None);
+        let (low_water, begun) = (Cell::new(None), Instant::now());
         let flush = || {
             let flushed = dataset.partitions.flush(
                 &self.environment().context,
@@ -143,6 +144,13 @@ impl Maintenance {
         let Some(outcome) = outcome else { return Ok(false) };
         self.datasets.note_memory(dataset);
         self.counters.count_flush(&outcome);
+        tracing::debug!(
+            dataset = dataset.name,
+            bytes = outcome.bytes_written,
+            threads = outcome.threads,
+            elapsed_ms = begun.elapsed().as_millis(),
+            "flushed"
+        );
         self.note_components();
         if let Some(position) = low_water.get() {
             self.reclaim_log(position);

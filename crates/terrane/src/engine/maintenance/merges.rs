@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use terrane_lsm::index::Cancellation;
 use terrane_lsm::parallel::{self, threads_of};
@@ -107,8 +108,9 @@ impl Maintenance {
         self.in_partitions(dataset, |partition, bytes_max| {
             let merge =
                 || dataset.partitions.merge(&self.environment().context, partition, policy, bytes_max, cancellation);
+            let begun = Instant::now();
             let merged = self.disk.with_reserve(|| merge().map_err(Error::from))?;
-            merged.iter().for_each(|outcome| self.counters.count_merge(outcome));
+            merged.iter().for_each(|outcome| self.note_merge(dataset, partition, outcome, begun));
             Ok(merged.is_some())
         })
     }
@@ -123,13 +125,27 @@ impl Maintenance {
         cancellation: &Cancellation,
     ) -> Result<()> {
         let (partitions, context) = (&dataset.partitions, &self.environment().context);
+        let begun = Instant::now();
         let merge = || partitions.merge_oldest(context, at, count, bytes_max, cancellation);
         match self.disk.with_reserve(|| merge().map_err(Error::from))? {
-            Some(outcome) => self.counters.count_merge(&outcome),
+            Some(outcome) => self.note_merge(dataset, at.partition, &outcome, begun),
             None if cancellation.is_cancelled() => return Err(Error::Cancelled),
             None => {}
         }
         Ok(())
+    }
+
+    fn note_merge(&self, dataset: &DatasetHandle, partition: usize, outcome: &MergeOutcome, begun: Instant) {
+        self.counters.count_merge(outcome);
+        tracing::debug!(
+            dataset = dataset.name,
+            partition,
+            components = outcome.components,
+            bytes_read = outcome.bytes_read,
+            bytes_written = outcome.bytes_written,
+            elapsed_ms = begun.elapsed().as_millis(),
+            "merged"
+        );
     }
 
     /// Calls `work` for every partition of a dataset, several at a time, with the bytes of memory

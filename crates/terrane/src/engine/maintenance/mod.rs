@@ -167,6 +167,7 @@ impl Maintenance {
             Ok(()) if self.cancellation.is_cancelled() => {}
             Ok(()) => state.merge_failed = None,
             Err(error) => {
+                tracing::warn!(%error, "a merge in the background failed");
                 state.merge_failed = Some(error);
                 // Nothing is gained by waiting.
                 self.crowded.store(false, Ordering::Relaxed);
@@ -257,6 +258,9 @@ fn flush_loop(maintenance: &Weak<Maintenance>) {
         }
         let prepared = maintenance.disk.prepare_log().inspect_err(|error| maintenance.core.note_failure(error));
         let flushed = maintenance.flush_full();
+        if let Err(error) = flushed.as_ref().and(prepared.as_ref().map(|()| &false)) {
+            tracing::warn!(%error, "a flush in the background failed");
+        }
         let mut state = maintenance.state.lock();
         state.rounds += 1;
         state.merge_wanted |= matches!(flushed, Ok(true));
