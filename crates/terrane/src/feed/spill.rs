@@ -16,7 +16,8 @@ use crate::{Error, Result};
 
 /// Bytes after which a piece of a file ends. A piece is read as a whole.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
-/// Least bytes after which another file is begun. A file's space is released when all of it is read.
+/// Least bytes after which another file is begun. A file's space is released once all of it is
+/// read.
 const FILE_BYTES_MIN: u64 = 2 << 20;
 /// Part of all waiting bytes that is also reached first, so that there are not too many files.
 const FILE_PART: u64 = 16;
