@@ -214,7 +214,10 @@ fn a_window_finds_what_its_two_parts_find() {
             }
             (met, of_both) = (met + whole.len(), of_both + both.len());
         }
-        assert!(met > 3 * rounds(30) && of_both > rounds(30) / 6, "{met} found, {of_both} by both parts, of {setting:?}");
+        assert!(
+            met > 3 * rounds(30) && of_both > rounds(30) / 6,
+            "{met} found, {of_both} by both parts, of {setting:?}"
+        );
     }
 }
 
