@@ -200,7 +200,15 @@ impl<'a> Insertion<'a> {
         while let Some((file, position)) = self.followed() {
             let name = file.path().display();
             self.messages.info(format_args!("reading {name} from byte {position} on"));
-            self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, queue_bytes)?;
+            thread::scope(|scope| {
+                let (_ended, is_ended) = mpsc::channel();
+                scope.spawn({
+                    let file = file.clone();
+                    move || file.watch(&is_ended)
+                });
+                self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, queue_bytes)
+            })?;
+            file.take_warnings().iter().for_each(|warning| self.messages.warn(warning));
             if stop.signal().is_some() {
                 return Ok(());
             }
