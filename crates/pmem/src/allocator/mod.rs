@@ -141,6 +141,29 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
+    /// Frees every acquired block that is not among `reached`, and gives their number. Blocks that
+    /// the pool has acquired for itself stay.
+    ///
+    /// It is for the recovery of a structure whose blocks are owned by being reachable, before
+    /// another thread uses the pool. It flushes nothing: a crash may bring such a block back, and
+    /// the next recovery frees it again.
+    pub fn free_unreached(&mut self, reached: &BTreeSet<u64>) -> Result<u64> {
+        let mut unreached = Vec::new();
+        self.visit_blocks(|block, _| {
+            if !reached.contains(&block) {
+                unreached.push(block);
+            }
+        })?;
+        let mut free = self.allocator().free.lock();
+        for &block in &unreached {
+            let (chunk, number) = self.locate(block)?;
+            let (word, bit) = Chunk::bit(number);
+            self.backend().fetch_and(chunk.bitmap_word(word), !bit);
+            free.give_back_after(0, chunk, number);
+        }
+        Ok(unreached.len() as u64)
+    }
+
     fn chunks(&self) -> u64 {
         (self.length() - METADATA_LENGTH) / self.chunk_length()
     }
