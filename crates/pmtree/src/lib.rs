@@ -67,7 +67,7 @@ mod tree;
 pub use error::{Error, Result};
 #[cfg(feature = "baselines")]
 pub use rtree::logged;
-pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr};
+pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr, pmr};
 /// Pools. Their [`Options`](terrane_pmem::Options) are part of a tree's options, their
 /// [`Error`](terrane_pmem::Error) of its errors.
 pub use terrane_pmem;

@@ -16,6 +16,7 @@ mod logged;
 mod look_ups;
 mod marks;
 mod model;
+mod pmr;
 mod relied_on;
 mod scenario;
 mod support;
