@@ -1,4 +1,4 @@
-//! Nodes in memory, for structures of which only a part lies in a pool.
+//! Nodes in memory, for structures that keep only a part of themselves in a pool.
 //!
 //! A node is a number of atomic words of a fixed count, named by an index. Indices stay valid while
 //! the arena grows, and a model checker sees each access. A node that others can still read is

@@ -3,7 +3,8 @@
 use rand::Rng;
 use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, Traced};
 use terrane_pmtree::pmr::{Options, PmrTree, Publication};
-use terrane_pmtree::{Census, Rect};
+use terrane_pmtree::{Census, Error, Rect};
+use terrane_storage::{OpenMode, Storage};
 use terrane_testkit::MemoryStorage;
 
 use crate::support::{Model, random, rect};
@@ -134,4 +135,132 @@ fn interleaving_avoids_flushing_a_line_twice_in_a_row() {
         counted(&tree, |tree| random_boxes(300, 2).iter().for_each(|rect| tree.insert(rect, 1).unwrap())).reflushes
     });
     assert!(reflushes[0] < reflushes[1], "{reflushes:?}");
+}
+
+fn point(payload: u64) -> Rect<2> {
+    Rect::point([(payload * 7 % 101) as f64, (payload * 11 % 89) as f64]).unwrap()
+}
+
+#[test]
+fn several_threads_recover_what_one_does() {
+    let storage = MemoryStorage::new();
+    let options = options(PersistenceDomain::PageCache, 4);
+    let tree = PmrTree::<2, Traced>::create(&storage, "tree", &options).unwrap();
+    (0..1000).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+    (0..400).for_each(|payload| assert!(tree.delete(&point(payload), payload).unwrap()));
+    drop(tree);
+    let mut leaves = Vec::new();
+    for recovery_threads in [1, 2, 7] {
+        let options = Options { recovery_threads, ..options.clone() };
+        let mut tree = PmrTree::<2, Traced>::open(&storage, "tree", &options).unwrap();
+        let census = tree.check().unwrap();
+        assert_eq!(census.entries, 600, "{recovery_threads} threads");
+        leaves.push(census.leaves);
+        assert!((0..1000).all(|payload| tree.contains(&point(payload), payload).unwrap() == (payload >= 400)));
+    }
+    assert!(leaves[0] > 100 && leaves.windows(2).all(|pair| pair[0] == pair[1]), "{leaves:?}");
+}
+
+/// A word of the first page that nothing uses.
+const UNUSED: u64 = 1216;
+
+#[test]
+fn recovery_frees_a_block_that_the_chain_does_not_reach() {
+    let storage = MemoryStorage::new();
+    let options = options(PersistenceDomain::PageCache, 4);
+    let tree = PmrTree::<2, Traced>::create(&storage, "tree", &options).unwrap();
+    (0..20).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+    let mut intent = tree.pool().intent();
+    let lost = intent.acquire(1000, UNUSED).unwrap();
+    tree.pool().backend().store(UNUSED, lost);
+    intent.finish();
+    tree.pool().backend().store(UNUSED, 0);
+    drop(tree);
+    let mut tree = PmrTree::<2, Traced>::open(&storage, "tree", &options).unwrap();
+    assert!(!tree.pool().is_acquired(lost).unwrap());
+    assert_eq!(tree.check().unwrap().entries, 20);
+}
+
+#[test]
+fn without_space_insertions_fail_and_lose_nothing_and_deletions_make_room() {
+    let mut options = options(PersistenceDomain::PageCache, 8);
+    options.pool.chunk_length = 1 << 13;
+    options.pool.address_space = 1 << 17;
+    let mut tree = PmrTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    let fill = |tree: &PmrTree<2, Traced>, first: u64| {
+        (first..).find(|&payload| tree.insert(&point(payload), payload).is_err()).unwrap()
+    };
+    let inserted = fill(&tree, 0);
+    assert!(inserted > 100, "{inserted}");
+    assert_eq!(tree.check().unwrap().entries, inserted);
+    assert!((0..inserted).all(|payload| tree.contains(&point(payload), payload).unwrap()));
+    (0..inserted).for_each(|payload| assert!(tree.delete(&point(payload), payload).unwrap(), "{payload}"));
+    assert_eq!(tree.check().unwrap().entries, 0);
+    let again = fill(&tree, 1_000_000) - 1_000_000;
+    assert!(again * 4 > inserted * 3, "{again} after {inserted}");
+}
+
+/// Any word of a closed pool is overwritten. An opening refuses the pool and leaves it as it is, or
+/// operations meet errors. Nothing panics.
+#[test]
+fn a_damaged_word_is_an_error_or_harmless_and_never_a_panic() {
+    let options = options(PersistenceDomain::PageCache, 4);
+    let storage = MemoryStorage::new();
+    let tree = PmrTree::<2, Traced>::create(&storage, "tree", &options).unwrap();
+    (0..40).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+    tree.close().unwrap();
+    let read = |storage: &MemoryStorage| {
+        let file = storage.open("tree", OpenMode::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let whole = read(&storage);
+    let used = (1024..whole.len()).step_by(8).filter(|&at| whole[at..at + 8] != [0; 8]);
+    let mut refused = 0;
+    for at in used {
+        for value in [0, 1, 64, 8192, u64::MAX >> 1, f64::NAN.to_bits(), 1 << 60, whole.len() as u64] {
+            let damaged = MemoryStorage::new();
+            let file = damaged.open("tree", OpenMode::CreateNew).unwrap();
+            file.write_all_at(&whole, 0).unwrap();
+            file.write_all_at(&u64::to_le_bytes(value), at as u64).unwrap();
+            drop(file);
+            let before = read(&damaged);
+            let Ok(mut tree) = PmrTree::<2, Traced>::open(&damaged, "tree", &options) else {
+                refused += 1;
+                assert_eq!(read(&damaged), before, "{value:#x} at {at}");
+                continue;
+            };
+            for payload in 0..60 {
+                let _ = tree.contains(&point(payload), payload);
+                let _ = tree.insert(&point(payload), payload);
+                let _ = tree.delete(&point(payload), payload);
+            }
+            let _ = tree.check();
+        }
+    }
+    assert!(refused > 50, "{refused}");
+}
+
+#[test]
+fn options_that_no_tree_can_have_and_other_shapes_are_refused() {
+    let storage = MemoryStorage::new();
+    let good = options(PersistenceDomain::PageCache, 8);
+    let wrong = [
+        Options { fan_out: 3, ..good.clone() },
+        Options { fan_out: 2017, ..good.clone() },
+        Options { inner_fan_out: 3, ..good.clone() },
+        Options { inner_fan_out: 256, ..good.clone() },
+    ];
+    for options in wrong {
+        let refused = PmrTree::<2, Traced>::create(&storage, "tree", &options);
+        assert!(matches!(refused, Err(Error::FanOut { .. })), "{refused:?}");
+    }
+    PmrTree::<2, Traced>::create(&storage, "tree", &good).unwrap().close().unwrap();
+    let other = PmrTree::<3, Traced>::open(&storage, "tree", &good);
+    assert!(matches!(other, Err(Error::OtherShape { .. })), "{other:?}");
+    let other = Options { fan_out: 100, ..good };
+    let mut tree = PmrTree::<2, Traced>::open(&storage, "tree", &other).unwrap();
+    (0..9).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+    assert_eq!(tree.check().unwrap().leaves, 2, "an existing tree keeps its fan-out");
 }

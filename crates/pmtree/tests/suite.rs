@@ -17,6 +17,7 @@ mod look_ups;
 mod marks;
 mod model;
 mod pmr;
+mod pmr_threads;
 mod relied_on;
 mod scenario;
 mod support;

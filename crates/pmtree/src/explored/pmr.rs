@@ -99,7 +99,7 @@ impl ExploredTree for Pmr {
     fn shown_by(Dropped { site, .. }: &Dropped) -> Option<&'static str> {
         match site.as_str() {
             // One thread leaves no word dirty.
-            "pmr.read.persist" => Some("pmtree/tests/pmr.rs: what_a_search_has_seen_survives_a_power_loss"),
+            "pmr.read.persist" => Some("pmtree/tests/pmr_threads.rs: what_a_search_has_seen_survives_a_power_loss"),
             _ => None,
         }
     }

@@ -26,11 +26,7 @@ pub(super) struct Linked {
 
 /// All leaves of the chain, while nobody changes it. It is an error if one of them is no acquired
 /// block of a leaf's length, or if the chain is a circle.
-pub(super) fn walk<const D: usize, B: Backend>(
-    pool: &Pool<B>,
-    layout: &Layout<D>,
-    block: u64,
-) -> Result<Vec<Linked>> {
+pub(super) fn walk<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64) -> Result<Vec<Linked>> {
     let guard = pool.pin();
     let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
     let mut leaf = pmwcas::read(pool, block + HEAD, &guard)?;
@@ -65,8 +61,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         self.sweep(guard).or_else(blocks::tolerate_missing_space)
     }
 
-    /// Unlinks the detached leaves from the chain, and frees them when no reader is left. It needs no
-    /// order with other sweeps, nor with changes of the chain, but may leave some leaves to a
+    /// Unlinks the detached leaves from the chain, and frees them when no reader is left. It needs
+    /// no order with other sweeps, nor with changes of the chain, but may leave some leaves to a
     /// later one then.
     pub(super) fn sweep(&self, guard: &Guard<'_>) -> Result<()> {
         self.unlink_replaced(guard, |leaf| self.backend().load(leaf + DETACHED) == self.session)

@@ -32,8 +32,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         walk.census.height = self.inner(root).level();
         self.check_node(root, None, &mut walk)?;
         let chain = chain::walk(&self.pool, &self.layout, self.block)?;
-        let live: BTreeSet<u64> =
-            chain.iter().filter(|linked| !linked.is_replaced).map(|linked| linked.leaf).collect();
+        let live: BTreeSet<u64> = chain.iter().filter(|linked| !linked.is_replaced).map(|linked| linked.leaf).collect();
         if let Some(&leaf) = live.symmetric_difference(&walk.leaves).next() {
             return Err(self.damaged(leaf, "a leaf is in the chain and not in the tree, or the other way round"));
         }

@@ -7,9 +7,9 @@ use super::inner::REPLACEMENT;
 use super::layout::{DETACHED, REPLACED};
 use super::leaf::bounds;
 use super::tree::PmrTree;
+use crate::Result;
 use crate::rtree::choose;
 use crate::rtree::rect::Rect;
-use crate::Result;
 
 /// The nodes and leaves that a copy replaces, and the nodes that it makes.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// in it. If another thread comes first, this one has changed nothing; the caller starts over
     /// from the root in any case.
     ///
-    /// `above` is the way to the node. If it is not the present one any more, nothing happens either.
+    /// `above` is the way to the node. If it is not the present one any more, nothing happens.
     pub(super) fn copy_node(&self, above: &[(u64, usize)], node: u64, guard: &Guard<'_>) -> Result<()> {
         let mut changes = Changes::default();
         let outcome = self.try_copy_node(above, node, &mut changes, guard);

@@ -110,9 +110,8 @@ impl<'a, const D: usize> Inner<'a, D> {
     #[inline]
     pub(super) fn rect(&self, slot: usize) -> Rect<D> {
         let first = self.place(slot) + 1;
-        let coordinates = |first: usize| {
-            std::array::from_fn(|axis| f64::from_bits(self.words[first + axis].load(Ordering::SeqCst)))
-        };
+        let coordinates =
+            |first: usize| std::array::from_fn(|axis| f64::from_bits(self.words[first + axis].load(Ordering::SeqCst)));
         Rect::raw(coordinates(first), coordinates(first + D))
     }
 

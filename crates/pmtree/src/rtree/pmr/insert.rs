@@ -7,9 +7,9 @@ use terrane_storage::sync::Ordering;
 use super::inner::RESERVED;
 use super::layout::{FROZEN, MAP};
 use super::tree::{PmrTree, Way};
+use crate::Result;
 use crate::rtree::choose;
 use crate::rtree::rect::Rect;
-use crate::Result;
 
 const ENTRY: Site = Site::new("pmr.insert.entry");
 const MAP_WORD: Site = Site::new("pmr.insert.map");
@@ -21,12 +21,14 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// Durable after each step: the entry is written, in a slot that nobody reads; its bit is set.
     /// Without a split this takes two flushes and two fences.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
-        self.with_space(|guard| loop {
-            let Some((way, stub)) = self.descend(rect, guard)? else { continue };
-            if self.insert_into_leaf(stub, rect, payload, guard)? {
-                return Ok(());
+        self.with_space(|guard| {
+            loop {
+                let Some((way, stub)) = self.descend(rect, guard)? else { continue };
+                if self.insert_into_leaf(stub, rect, payload, guard)? {
+                    return Ok(());
+                }
+                self.replace_leaf(&way, stub, guard)?;
             }
-            self.replace_leaf(&way, stub, guard)?;
         })
     }
 

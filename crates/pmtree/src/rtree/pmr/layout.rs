@@ -121,14 +121,10 @@ impl<const D: usize> Layout<D> {
         first * MAP_BITS + bit * width + (word - first)
     }
 
-    /// Whether words, as a crash leaves them, can be a leaf's G-bitmap: no bit is set that stands for
-    /// no slot.
-    pub(super) fn is_possible(&self, load: impl Fn(usize) -> u64) -> bool {
-        (0..self.map_words).all(|word| {
-            let found = load(word);
-            let beyond = (0..MAP_BITS).filter(|&bit| found & (1 << bit) != 0 && self.slot(word, bit) >= self.fan_out);
-            found & !(MAP | FROZEN | DIRTY) == 0 && beyond.count() == 0
-        })
+    /// Whether a word of the G-bitmap can hold a value: no bit is set that stands for no slot.
+    pub(super) fn is_possible(&self, word: usize, value: u64) -> bool {
+        let is_of_slot = |bit: usize| value & (1 << bit) == 0 || self.slot(word, bit) < self.fan_out;
+        value & !(MAP | FROZEN | DIRTY) == 0 && (0..MAP_BITS).all(is_of_slot)
     }
 
     /// First word of a group, and its number of words. The last group may have fewer.

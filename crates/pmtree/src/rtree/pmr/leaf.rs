@@ -110,7 +110,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             Publication::CompareAndSwap => {
                 // Another thread's change below it becomes durable with it.
                 let backend = self.backend();
-                let changed = [old, old | DIRTY].iter().any(|&found| backend.compare_exchange(offset, found, new | DIRTY).is_ok());
+                let changed = [old, old | DIRTY]
+                    .iter()
+                    .any(|&found| backend.compare_exchange(offset, found, new | DIRTY).is_ok());
                 if changed {
                     backend.persist(offset..offset + WORD_LENGTH, site);
                     let _ = backend.compare_exchange(offset, new | DIRTY, new);

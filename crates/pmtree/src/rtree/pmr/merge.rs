@@ -14,8 +14,8 @@ use crate::Result;
 use crate::rtree::choose;
 
 impl<const D: usize, B: Backend> PmrTree<D, B> {
-    /// Merges a leaf that a deletion has left with this number of entries, unless the parent is being
-    /// copied. Space is acquired before the merge is noted.
+    /// Merges a leaf that a deletion has left with this number of entries, unless the parent is
+    /// being copied. Space is acquired before the merge is noted.
     pub(super) fn relieve(&self, way: &[(u64, usize)], left: usize, guard: &Guard<'_>) -> Result<()> {
         let Some((&(parent, first), above)) = way.split_last() else { return Ok(()) };
         let inner = self.inner(parent);

@@ -26,8 +26,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Self::rebuild(pool, layout, options, block)
     }
 
-    /// Opens a tree. It reads all leaves, by several threads, to rebuild the inner nodes. It unlinks
-    /// the leaves that were replaced, and frees blocks that the chain does not reach.
+    /// Opens a tree. It reads all leaves, by several threads, to rebuild the inner nodes. It
+    /// unlinks the leaves that were replaced, and frees blocks that the chain does not reach.
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
@@ -46,6 +46,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             return Self::rebuild(pool, layout, options, block);
         };
         let mut pool = found.take()?;
+        // Removes the mark that a crash may have left in the root word.
+        pmwcas::read(&pool, ROOT, &pool.pin())?;
         let mut reached: BTreeSet<u64> = chain::walk(&pool, &layout, block)?.iter().map(|linked| linked.leaf).collect();
         reached.insert(block);
         pool.free_unreached(&reached)?;
@@ -62,8 +64,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         layout.ok_or_else(|| limits::fan_out_error(options.fan_out, FAN_OUT_MAX))
     }
 
-    /// Puts an empty tree into a pool, with one empty leaf. The tree exists once the pool's root word
-    /// is changed. Gives the offset of its block.
+    /// Puts an empty tree into a pool, with one empty leaf. The tree exists once the pool's root
+    /// word is changed. Gives the offset of its block.
     fn initialise(pool: &Pool<B>, options: &Options) -> Result<u64> {
         let layout = Self::layout_of(options)?;
         pool.check_block_length(layout.leaf_length().max(BLOCK_LENGTH))?;
@@ -117,11 +119,18 @@ fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Lay
     }
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, interleaved == 1));
     let layout = layout.filter(|_| interleaved <= 1).ok_or_else(|| {
-        blocks::damaged(pool, block, format!("leaves of {fan_out} entries with interleaving {interleaved} are impossible"))
+        blocks::damaged(
+            pool,
+            block,
+            format!("leaves of {fan_out} entries with interleaving {interleaved} are impossible"),
+        )
     })?;
+    let guard = pool.pin();
     for Linked { leaf, .. } in chain::walk(pool, &layout, block)? {
-        if !layout.is_possible(|word| pool.backend().load(leaf + layout.map_word(word))) {
-            return Err(blocks::damaged(pool, leaf, "a leaf has an impossible bitmap"));
+        for word in 0..layout.map_words {
+            if !layout.is_possible(word, pmwcas::read(pool, leaf + layout.map_word(word), &guard)?) {
+                return Err(blocks::damaged(pool, leaf, "a leaf has an impossible bitmap"));
+            }
         }
     }
     Ok(Some((block, layout)))

@@ -1,7 +1,6 @@
 //! Recovery: the inner nodes are made from the leaves of the chain, which several threads read.
 
-use terrane_pmem::Backend;
-use terrane_pmem::Pool;
+use terrane_pmem::{Backend, Pool, pmwcas};
 use terrane_storage::sync::{Ordering, thread};
 
 use super::chain::{self, Linked};
@@ -31,7 +30,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         if chain.iter().any(|linked| linked.is_replaced) {
             tree.unlink_replaced(&tree.pool.pin(), |_| true)?;
         }
-        let leaves: Vec<u64> = chain.iter().filter(|linked| !linked.is_replaced).map(|Linked { leaf, .. }| *leaf).collect();
+        let leaves: Vec<u64> =
+            chain.iter().filter(|linked| !linked.is_replaced).map(|Linked { leaf, .. }| *leaf).collect();
         let recovered = tree.read_leaves(&leaves, options.recovery_threads)?;
         tree.leaves.store(leaves.len() as u64, Ordering::Relaxed);
         let mut children: Vec<(u64, Rect<D>)> =
@@ -68,24 +68,26 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// Reads a leaf, and clears flags that mean nothing any more. All words are durable now.
+    /// Reads a leaf, and clears flags that mean nothing any more. All words are durable now. The
+    /// last session may have published entries in another way.
     fn read_leaf(&self, leaf: u64) -> Result<Recovered<D>> {
+        let guard = self.pool.pin();
         for word in 0..self.layout.map_words {
             let offset = leaf + self.layout.map_word(word);
-            let found = self.backend().load(offset);
+            let found = pmwcas::read(&self.pool, offset, &guard)?;
             if found & !MAP != 0 {
                 self.backend().store(offset, found & MAP);
             }
         }
-        let map = self.map(leaf, &self.pool.pin())?;
+        let map = self.map(leaf, &guard)?;
         let entries = self.entries(leaf)?;
         let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
         let used = map.slots(&self.layout).max().map_or(0, |slot| slot + 1);
         Ok(Recovered { leaf, rect, used })
     }
 
-    /// Makes full nodes of a level: the children are cut along the axis on which they reach farthest,
-    /// at whole nodes, until they fit into one.
+    /// Makes full nodes of a level: the children are cut along the axis on which they reach
+    /// farthest, at whole nodes, until they fit into one.
     fn pack(&self, level: u64, children: &mut [(u64, Rect<D>)], nodes: &mut Vec<(u64, Rect<D>)>) {
         let rect = bounds(children.iter().map(|(_, rect)| *rect));
         if children.len() <= self.inner_fan_out {

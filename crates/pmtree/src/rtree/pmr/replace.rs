@@ -1,4 +1,5 @@
-//! Replacing a leaf by copies: freeze, copy, link (P3, P4). Each step can be repeated by any thread.
+//! Replacing a leaf by copies: freeze, copy, link (P3, P4). Each step can be repeated by any
+//! thread.
 
 use smallvec::SmallVec;
 use terrane_pmem::pmwcas::Descriptor;
@@ -9,8 +10,8 @@ use super::inner::REPLACEMENT;
 use super::layout::{GONE, NEXT, REPLACED, SECOND};
 use super::leaf::bounds;
 use super::tree::PmrTree;
-use crate::rtree::rect::Rect;
 use crate::Result;
+use crate::rtree::rect::Rect;
 
 /// The least part of divided entries that each half gets, if they are enough.
 const BALANCE_PERCENT: usize = 40;
@@ -67,7 +68,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         }
     }
 
-    /// Divides entries among one or two new leaves, whose chain ends at `next`. Gives the first one.
+    /// Divides entries among one or two new leaves, whose chain ends at `next`. Gives the first
+    /// one.
     pub(super) fn fill_copies(&self, blocks: &[u64], entries: Vec<(Rect<D>, u64)>, next: u64) -> Result<u64> {
         let &[first, ref second @ ..] = blocks else {
             return Err(self.damaged(self.block, "a leaf is to be replaced by nothing"));
@@ -87,7 +89,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(first)
     }
 
-    /// The node that has the copies of a replaced leaf as children; it has none if the leaf is gone.
+    /// The node that has the copies of a replaced leaf as children; it has none if the leaf is
+    /// gone.
     ///
     /// Until the first thread stores this node, no inner node leads to the copies, so they are as
     /// they were filled.
@@ -103,8 +106,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             self.pool.check_range(first, self.layout.leaf_length())?;
             let second = self.backend().load(first + SECOND);
             for leaf in [first, second].into_iter().filter(|leaf| *leaf != 0) {
-                let map = self.map(leaf, guard)?;
                 let entries = self.entries(leaf)?;
+                let map = self.map(leaf, guard)?;
                 let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
                 children.push((self.new_stub(leaf, map.count()), rect));
             }

@@ -26,9 +26,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(self.find(rect, payload, &self.pool.pin())?.is_some())
     }
 
-    /// Calls `visit` with box and payload of each entry that overlaps a window. Each leaf is read at
-    /// one instant. An entry that is there all the time is found exactly once. One that is absent
-    /// all the time is not found. What was found survives a crash.
+    /// Calls `visit` with box and payload of each entry that overlaps a window. Each leaf is read
+    /// at one instant. An entry that is there all the time is found exactly once. One that is
+    /// absent all the time is not found. What was found survives a crash.
     pub fn window(&self, window: &Rect<D>, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
         let guard = self.pool.pin();
         let mut nodes: SmallVec<[u64; 64]> = SmallVec::from_slice(&[self.root()]);
@@ -57,8 +57,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(())
     }
 
-    /// Finds an entry. If there is none, two searches in succession have read the same. Nothing that
-    /// they read repeats a value under the guard, so the entry was absent between the two.
+    /// Finds an entry. If there is none, two searches in succession have read the same. Nothing
+    /// that they read repeats a value under the guard, so the entry was absent between the two.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<Option<Found>> {
         let mut before: Option<Reading> = None;
         loop {

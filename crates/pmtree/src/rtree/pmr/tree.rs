@@ -124,12 +124,12 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         self.stubs.words(stub)[LEAF].load(Ordering::Acquire)
     }
 
-    /// Runs an operation that may need space. If there is none, it frees what it can, and tries once
-    /// more.
+    /// Runs an operation that may need space. If there is none, it frees what it can, and tries
+    /// once more.
     pub(super) fn with_space<T>(&self, operation: impl Fn(&Guard<'_>) -> Result<T>) -> Result<T> {
         match operation(&self.pool.pin()) {
             Err(error) if blocks::is_full(&error) => {
-                self.sweep(&self.pool.pin())?;
+                self.sweep(&self.pool.pin()).or_else(blocks::tolerate_missing_space)?;
                 self.pool.reclaim()?;
                 operation(&self.pool.pin())
             }
