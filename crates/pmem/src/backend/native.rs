@@ -261,6 +261,6 @@ mod tests {
         let error = map(Some(adr), eadr).unwrap_err();
         assert!(matches!(error, Error::Unsuitable { .. }), "{error}");
         let message = error.to_string();
-        assert!(message.starts_with("the pool cannot be") && message.ends_with("flushed (ADR)"), "{message}");
+        assert!(message.starts_with("the pool cannot be") && message.ends_with("which flushes lines"), "{message}");
     }
 }
