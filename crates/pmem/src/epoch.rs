@@ -6,9 +6,9 @@
 //!
 //! The retired parts are offsets in the pool, never memory: slots of the allocator and descriptors.
 //! (Nodes of an [`Arena`](crate::Arena) go through the collector on their own, by their indices.)
-//! The parts wait in a queue, and the collector gets the queue's numbers. When a number has expired,
-//! threads that change the pool anyway may empty the queue up to it. So a reader that leaves does
-//! nothing to the pool.
+//! The parts wait in a queue, and the collector gets the queue's numbers. When a number has
+//! expired, threads that change the pool anyway may empty the queue up to it. So a reader that
+//! leaves does nothing to the pool.
 //!
 //! - E1: a part leaves the queue after every guard is gone that lived when it was retired.
 //! - E2: parts leave in the order in which they came. This costs nothing: a guard that lived when

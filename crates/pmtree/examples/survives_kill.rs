@@ -1,6 +1,6 @@
 //! Trees on ordinary files that survive SIGKILL. For each tree, the program starts itself, kills
-//! itself in the middle of insertions, and proves that no acknowledged one is missing. The file lies
-//! in TMPDIR. If that file system cannot keep it, as in many containers, it lies in /dev/shm.
+//! itself in the middle of insertions, and proves that no acknowledged one is missing. The file
+//! lies in TMPDIR. If that file system cannot keep it, as in many containers, it lies in /dev/shm.
 //!
 //! ```console
 //! cargo run --release -p terrane-pmtree --example survives_kill

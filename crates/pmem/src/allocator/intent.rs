@@ -94,8 +94,8 @@ impl<'a, B: Backend> Intent<'a, B> {
         self.acquire_aligned(length, LINE_LENGTH, link)
     }
 
-    /// Does the same for a block whose offset is a multiple of `alignment`: a power of two from 64 to
-    /// 4096. Its length is a multiple of that, too. A chunk gives blocks of one alignment.
+    /// Does the same for a block whose offset is a multiple of `alignment`: a power of two from 64
+    /// to 4096. Its length is a multiple of that, too. A chunk gives blocks of one alignment.
     ///
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.

@@ -1,10 +1,10 @@
 //! Allocation of blocks in chunks. No crash loses a block, and none is handed out twice.
 //!
 //! A chunk holds blocks of one form: a length, and what they are aligned to. Its first word is that
-//! form, then comes a bitmap of acquired blocks. Before a block changes hands, an *intent* durably names the word of the pool
-//! that links to it, or will. After a crash, the block is acquired if and only if that word holds
-//! its offset. So the intents alone lead to blocks that were acquired and not linked yet, or
-//! unlinked and not freed yet.
+//! form, then comes a bitmap of acquired blocks. Before a block changes hands, an *intent* durably
+//! names the word of the pool that links to it, or will. After a crash, the block is acquired if
+//! and only if that word holds its offset. So the intents alone lead to blocks that were acquired
+//! and not linked yet, or unlinked and not freed yet.
 //!
 //! Opening reads no chunk. Bitmaps are scanned when a block is asked for, one word at a time. Freed
 //! blocks are kept in memory, by length. A chunk that becomes empty is found by the next session.
@@ -14,8 +14,8 @@
 //! - A2: a block whose bit is set is linked, or named by an intent.
 //! - A3: a block that an intent names is handed out to nobody else. Its bit is cleared durably,
 //!   then the intent, and only then can it be acquired again.
-//! - A4: a chunk changes its form only while its bitmap is empty. Before that, the bitmap of the new
-//!   form is durably empty.
+//! - A4: a chunk changes its form only while its bitmap is empty. Before that, the bitmap of the
+//!   new form is durably empty.
 //! - A5: a block of a retired intent is freed when no reader is left that can have reached it while
 //!   it was linked. Until then the intent's entries say that it is free, whatever the links hold.
 //!   If there are descriptors, it is given out only after the descriptors that may have words in it
@@ -274,7 +274,8 @@ impl<B: Backend> Pool<B> {
         self.block_form(length, LINE_LENGTH).map(drop)
     }
 
-    /// The form of the blocks that hold this number of bytes, and begin at multiples of `alignment`.
+    /// The form of the blocks that hold this number of bytes, and begin at multiples of
+    /// `alignment`.
     pub(crate) fn block_form(&self, length: u64, alignment: u64) -> Result<u64> {
         if !chunk::is_alignment(alignment) {
             let most = chunk::ALIGNMENT_MAX;

@@ -42,7 +42,7 @@ pub(super) const FROZEN: u64 = 1 << 59;
 pub(super) const DIRTY: u64 = 1 << 60;
 
 const _: () = assert!(MAP & (FROZEN | DIRTY | pmwcas::FLAGS) == 0 && (FROZEN | DIRTY) & pmwcas::FLAGS == 0);
-const _: () = assert!((REPLACED | GONE) < LINE_LENGTH, "blocks begin at whole lines, so these bits are free");
+const _: () = assert!(REPLACED + GONE < LINE_LENGTH, "blocks begin at whole lines, so these bits are free");
 const _: () = assert!(HEADER_END <= LINE_LENGTH);
 
 /// Words of the longest G-bitmap.
