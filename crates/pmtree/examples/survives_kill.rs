@@ -28,9 +28,9 @@ const FBR: &str = "fbr-tree";
 const PMR: &str = "pm-rtree";
 
 /// A tree with a census, as all R-trees have.
-trait Tree: PersistentRTree<2> + PersistentTree<Options: Sized, Census = Census> {}
+trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
 
-impl<T: PersistentRTree<2> + PersistentTree<Options: Sized, Census = Census>> Tree for T {}
+impl<T: PersistentRTree<2> + PersistentTree<Census = Census>> Tree for T {}
 
 fn main() -> ExitCode {
     let (fbr, pmr) = (fbr::Options::new(PersistenceDomain::PageCache), pmr::Options::new(PersistenceDomain::PageCache));
