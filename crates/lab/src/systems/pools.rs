@@ -70,8 +70,8 @@ impl System for PoolTree {
 
 /// Its own type where a trait object would hide the visitor of windows.
 enum Created {
-    Fbr(FbrTree<2>),
-    Pmr(PmrTree<2>),
+    Fbr(Box<FbrTree<2>>),
+    Pmr(Box<PmrTree<2>>),
 }
 
 impl PoolTree {
@@ -80,9 +80,12 @@ impl PoolTree {
         match self {
             Self::Fbr(leaves) => {
                 let options = fbr::Options { leaves, ..fbr::Options::new(DOMAIN) };
-                FbrTree::create(&storage, "tree", &options).map(Created::Fbr)
+                FbrTree::create(&storage, "tree", &options).map(|tree| Created::Fbr(Box::new(tree)))
             }
-            Self::Pmr => PmrTree::create(&storage, "tree", &pmr::Options::new(DOMAIN)).map(Created::Pmr),
+            Self::Pmr => {
+                let created = PmrTree::create(&storage, "tree", &pmr::Options::new(DOMAIN));
+                created.map(|tree| Created::Pmr(Box::new(tree)))
+            }
         }
     }
 }
@@ -90,8 +93,8 @@ impl PoolTree {
 impl Created {
     fn tree(&self) -> &dyn NearestSearch<2, Backend = terrane_pmem::Native> {
         match self {
-            Self::Fbr(tree) => tree,
-            Self::Pmr(tree) => tree,
+            Self::Fbr(tree) => &**tree,
+            Self::Pmr(tree) => &**tree,
         }
     }
 }
