@@ -83,7 +83,7 @@ fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut Smal
                 for number in 0..random.random_range(1..=OPERATIONS / threads) {
                     match next_work(&mut random) {
                         _ if !is_kept(thread, number) => {}
-                        Work::Step(step) => _ = record(&calls, &controller, step, |step| run(&tree, step)),
+                        Work::Step(step) => _ = record(&calls, &controller, step, |step| run(&*tree, step)),
                         Work::LookAround(mode) => {
                             let found = search_everything(&controller, &tree, mode);
                             calls.lock().unwrap().extend(found);
@@ -145,10 +145,10 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
     for payload in (0..ENTRIES).filter(|_| random.random()) {
         tree.insert(&rect(payload), payload).unwrap();
     }
-    let start = counts(&tree);
+    let start = counts(&*tree);
     let first = controller.events();
     let calls = run_threads(&controller, &tree, &mut random);
-    check(&calls, &start, &counts(&tree), &"at the end");
+    check(&calls, &start, &counts(&*tree), &"at the end");
     let last = controller.events();
     let fences = |sites: &[&str]| {
         let is_one =
@@ -166,7 +166,7 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
     for cut in ends.into_iter().chain(cuts) {
         let calls = calls_at(&calls, cut);
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
-            check(&calls, &start, &recover(&*image.storage(), options), &image);
+            check(&calls, &start, &recover::<Tree>(&*image.storage(), options), &image);
         }
     }
 }

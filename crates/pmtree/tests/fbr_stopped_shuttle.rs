@@ -312,7 +312,7 @@ impl Scenario {
             let (controller, tree, calls, steps) = (controller.clone(), tree.clone(), calls.clone(), steps.clone());
             shuttle::thread::spawn(move || {
                 for (_, step) in steps.into_iter().enumerate().filter(|(number, _)| is_kept(thread, *number)) {
-                    record(&calls, &controller, step, |step| run(&tree, step));
+                    record(&calls, &controller, step, |step| run(&*tree, step));
                 }
             })
         };
@@ -320,7 +320,7 @@ impl Scenario {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         *shared.controller.lock().unwrap() = None;
         let calls = calls.lock().unwrap().clone();
-        check(&calls, &start, &counts(&tree), &"at the end");
+        check(&calls, &start, &counts(&*tree), &"at the end");
         let mut tree = Arc::into_inner(tree).expect("no other thread has it any more");
         tree.check().unwrap();
         drop(tree);
@@ -328,7 +328,7 @@ impl Scenario {
         for cut in ends.chain(shared.waits.lock().unwrap().iter().copied()) {
             let calls = calls_at(&calls, cut);
             for image in controller.images(cut, &BUDGET, 1) {
-                check(&calls, &start, &recover(&*image.storage(), &self.options), &image);
+                check(&calls, &start, &recover::<Tree>(&*image.storage(), &self.options), &image);
             }
         }
     }

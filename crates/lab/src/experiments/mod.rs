@@ -5,6 +5,7 @@
 
 pub mod fbr;
 pub mod lsm;
+pub mod pmr;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -33,7 +34,7 @@ pub struct Experiment {
 
 /// All experiments, in the order of the papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    fbr::EXPERIMENTS.iter().chain(lsm::EXPERIMENTS)
+    fbr::EXPERIMENTS.iter().chain(pmr::EXPERIMENTS).chain(lsm::EXPERIMENTS)
 }
 
 /// Options that every experiment takes.
