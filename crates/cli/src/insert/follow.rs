@@ -285,7 +285,9 @@ impl Follow {
         let name = self.path.as_os_str().as_encoded_bytes();
         let known = |id| id == self.file.id || id == named.id || state.newer.iter().any(|newer| newer.id == id);
         let missed = siblings.iter().filter(|sibling| {
+            // The one that has the name now comes next.
             !known(sibling.id)
+                && sibling.path != self.path
                 && sibling.path.as_os_str().as_encoded_bytes().starts_with(name)
                 && Some(sibling.modified) > last_modified
         });

@@ -35,8 +35,8 @@ impl Maintenance {
         merged.iter().any(|merged| matches!(merged, Ok(1..)))
     }
 
-    /// Merges until the policy is content. Where that fails in a dataset, it continues in the others,
-    /// and returns why the first failed: [`Error::Unmerged`] unless the failure is one of
+    /// Merges until the policy is content. Where that fails in a dataset, it continues in the
+    /// others, and returns why the first failed: [`Error::Unmerged`] unless the failure is one of
     /// durability.
     pub fn merge_all(&self) -> Result<()> {
         let mut unmerged = self.datasets.handles();
