@@ -1,7 +1,7 @@
 //! A growing file: its bytes from a position on, its successors under its name, and the mark by
 //! which it is recognised again.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -127,6 +127,8 @@ struct Sibling {
 pub struct Follow {
     path: PathBuf,
     file: Opened,
+    /// Held while the name is looked up, so that two threads add files once and in order.
+    looking: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -137,7 +139,9 @@ struct State {
     /// Files that have had the name since, in order.
     newer: VecDeque<Opened>,
     is_truncated: bool,
-    /// Warnings of files that were missed.
+    /// Files that may have been missed: device and inode, and when they were changed.
+    missed: HashSet<((u64, u64), SystemTime)>,
+    /// Warnings of them that are not taken yet.
     warnings: Vec<String>,
 }
 
@@ -169,11 +173,11 @@ impl Follow {
             )));
         }
         let file = Opened::open(&resolved).map_err(cannot_open)?;
-        Ok(Self { path: resolved, file, state: Mutex::default() })
+        Ok(Self { path: resolved, file, looking: Mutex::default(), state: Mutex::default() })
     }
 
     fn with(&self, file: Opened, state: State) -> Self {
-        Self { path: self.path.clone(), file, state: Mutex::new(state) }
+        Self { path: self.path.clone(), file, looking: Mutex::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -194,8 +198,10 @@ impl Follow {
     pub fn marks(&self) -> String {
         let state = self.state();
         let this = Mark { inode: self.file.id.1, length: state.first.len(), checksum: xxh3_64(&state.first) };
-        // One that cannot be read now is met again when its turn comes.
-        let waiting = state.newer.iter().take(MARKED_FILES_MAX).filter_map(|file| file.mark().ok());
+        // Behind one that cannot be read, none is marked: the order tells which files were missed.
+        // An empty file has no bytes to be recognised by.
+        let waiting = state.newer.iter().take(MARKED_FILES_MAX).map_while(|file| file.mark().ok());
+        let waiting = waiting.filter(|mark| mark.length > 0);
         let marks: Vec<String> = std::iter::once(this).chain(waiting).map(|mark| mark.to_string()).collect();
         marks.join(THEN)
     }
@@ -205,12 +211,14 @@ impl Follow {
         std::mem::take(&mut self.state().warnings)
     }
 
-    /// Notes each file that gets the name while this one is read, until the channel is closed.
-    /// Reading may wait for the store longer than a file keeps the name.
-    pub fn watch(&self, is_ended: &Receiver<()>) {
+    /// Notes each file that gets the name while this one is read, until the channel is closed, and
+    /// tells `warn` of files that were missed. Reading may wait for the store longer than a file
+    /// keeps the name.
+    pub fn watch(&self, is_ended: &Receiver<()>, warn: impl Fn(&str)) {
         while is_ended.recv_timeout(WATCH_PAUSE) == Err(RecvTimeoutError::Timeout) {
             // Reading meets the error again, and reports it.
             let _ = self.look_for_newer();
+            self.take_warnings().iter().for_each(|warning| warn(warning));
         }
     }
 
@@ -223,30 +231,33 @@ impl Follow {
     pub fn resume(&self, marks: &[Mark], position: u64) -> io::Result<Option<Resumed>> {
         let Some((&mark, waiting)) = marks.split_first() else { return Ok(None) };
         let siblings = self.siblings()?;
-        let is_truncated = self.file.id.1 == mark.inode && self.file.len()? < position.max(mark.length as u64);
-        if is_truncated {
-            let warnings = vec![format!("{} was truncated; it is read from the beginning", self.path.display())];
-            let file = self.with(self.file.clone(), State::default());
-            return Ok(Some(Resumed { file, position: 0, warnings }));
-        }
-        let Some(file) = self.find(&siblings, mark, position)? else { return Ok(None) };
-        let mut state = State { first: file.first(mark.length)?, ..State::default() };
+        let (mut newer, mut warnings) = (VecDeque::new(), Vec::new());
         for &mark in waiting {
             match self.find(&siblings, mark, 0)? {
-                Some(file) => state.newer.push_back(file),
-                None => state.warnings.push(format!(
+                Some(file) => newer.push_back(file),
+                None => warnings.push(format!(
                     "a file that had the name {} is gone before it was read: {mark}",
                     self.path.display()
                 )),
             }
         }
-        let resumed = self.with(file, state);
-        // This one was opened before the store, and may have lost its name since.
-        if resumed.file.id != self.file.id && resumed.state().newer.iter().all(|newer| newer.id != self.file.id) {
-            resumed.add_newer(self.file.clone());
+        let is_truncated = self.file.id.1 == mark.inode && self.file.len()? < position.max(mark.length as u64);
+        if is_truncated && newer.is_empty() {
+            warnings.push(format!("{} was truncated; it is read from the beginning", self.path.display()));
+            let file = self.with(self.file.clone(), State::default());
+            return Ok(Some(Resumed { file, position: 0, warnings }));
         }
+        let Some(file) = self.find(&siblings, mark, position)? else { return Ok(None) };
+        // This one was opened before the store, and may have lost its name since.
+        if file.id != self.file.id && newer.iter().all(|newer| newer.id != self.file.id) {
+            newer.push_back(self.file.clone());
+        }
+        let state = State { first: file.first(mark.length)?, newer, ..State::default() };
+        let resumed = self.with(file, state);
         resumed.look_for_newer()?;
-        let warnings = resumed.take_warnings();
+        // The process may have been killed before it warned.
+        resumed.note_missed()?;
+        warnings.extend(resumed.take_warnings());
         Ok(Some(Resumed { file: resumed, position, warnings }))
     }
 
@@ -275,28 +286,30 @@ impl Follow {
         Ok(found.filter(|(_, metadata)| metadata.is_file()).map(|(sibling, _)| sibling).collect())
     }
 
-    /// Adds a file that has the name after all known ones. Files that may have had it in between
-    /// are not read, since nothing proves it; each gives a warning.
-    fn add_newer(&self, named: Opened) {
-        let siblings = self.siblings().unwrap_or_default();
+    /// Notes files that were changed after the first of this file and its successors, and are none
+    /// of them. They may have had the name in between. Nothing proves that, so they are not read.
+    fn note_missed(&self) -> io::Result<()> {
+        let siblings = self.siblings()?;
         let state = &mut *self.state();
-        let last = state.newer.back().unwrap_or(&self.file);
-        let last_modified = last.file.metadata().and_then(|metadata| metadata.modified()).ok();
+        let known = || state.newer.iter().chain([&self.file]);
+        let modified = known().map(|file| file.file.metadata()?.modified()).collect::<io::Result<Vec<_>>>()?;
+        let first_modified = modified.into_iter().min();
+        let ids: Vec<(u64, u64)> = known().map(|file| file.id).collect();
         let name = self.path.as_os_str().as_encoded_bytes();
-        let known = |id| id == self.file.id || id == named.id || state.newer.iter().any(|newer| newer.id == id);
-        let missed = siblings.iter().filter(|sibling| {
+        for Sibling { path, id, modified } in siblings {
             // The one that has the name now comes next.
-            !known(sibling.id)
-                && sibling.path != self.path
-                && sibling.path.as_os_str().as_encoded_bytes().starts_with(name)
-                && Some(sibling.modified) > last_modified
-        });
-        let warning = |sibling: &Sibling| {
-            let (path, name) = (sibling.path.display(), self.path.display());
-            format!("{path} is not read; if it had the name {name} for a moment, insert it as well")
-        };
-        state.warnings.extend(missed.map(warning));
-        state.newer.push_back(named);
+            let may_have_had_name = path != self.path
+                && !ids.contains(&id)
+                && path.as_os_str().as_encoded_bytes().starts_with(name)
+                && Some(modified) > first_modified;
+            if may_have_had_name && state.missed.insert((id, modified)) {
+                let (path, name) = (path.display(), self.path.display());
+                state
+                    .warnings
+                    .push(format!("{path} is not read; if it had the name {name} for a moment, insert it as well"));
+            }
+        }
+        Ok(())
     }
 
     /// The file to be read after this one: the same one from its beginning if it was truncated,
@@ -304,8 +317,9 @@ impl Follow {
     pub fn next(&self) -> Option<Self> {
         let mut state = self.state();
         let mut newer = std::mem::take(&mut state.newer);
+        let missed = std::mem::take(&mut state.missed);
         let next = if state.is_truncated { Some(self.file.clone()) } else { newer.pop_front() };
-        next.map(|file| self.with(file, State { newer, ..State::default() }))
+        next.map(|file| self.with(file, State { newer, missed, ..State::default() }))
     }
 
     /// Its bytes from a position on. They end when the file was truncated, and when another file
@@ -317,25 +331,23 @@ impl Follow {
     /// Opens the file that has the name now, if another one had it before. The name may be gone
     /// when that file is to be read.
     fn look_for_newer(&self) -> io::Result<()> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let named = match Opened::open(&self.path) {
             // It was moved away, and not replaced yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             named => named?,
         };
-        let is_known = {
-            let newer = &mut self.state().newer;
-            if named.id == self.file.id {
-                if has_content(newer)? {
-                    return Err(io::Error::other(
-                        "it got its name back from a file with other records, which are not read; insert those as well",
-                    ));
-                }
-                newer.clear();
+        let newer = self.state().newer.clone();
+        if named.id == self.file.id {
+            if has_content(&newer)? {
+                return Err(io::Error::other(
+                    "it got its name back from a file with other records, which are not read; insert those as well",
+                ));
             }
-            named.id == self.file.id || newer.back().is_some_and(|newest| newest.id == named.id)
-        };
-        if !is_known {
-            self.add_newer(named);
+            self.state().newer.clear();
+        } else if newer.back().is_none_or(|newest| newest.id != named.id) {
+            self.state().newer.push_back(named);
+            self.note_missed()?;
         }
         Ok(())
     }

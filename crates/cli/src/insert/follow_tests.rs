@@ -72,3 +72,24 @@ fn a_file_that_nobody_saw_under_the_name_gives_a_warning() {
     assert!(warnings[0].contains("x.log.2 is not read"), "{warnings:?}");
     assert_eq!(read_in_order(follow), [0, 2]);
 }
+
+#[test]
+fn two_threads_that_look_for_the_name_add_each_file_once_and_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, follow) = followed(directory.path());
+    std::thread::scope(|scope| {
+        let looking = || (0..2000).for_each(|_| follow.look_for_newer().unwrap());
+        let threads = [scope.spawn(looking), scope.spawn(looking)];
+        for number in 1..10 {
+            let newest = || follow.state().newer.back().map_or(follow.file.id, |newest| newest.id);
+            let before = newest();
+            rotate(&path, number);
+            while newest() == before && !threads.iter().all(|thread| thread.is_finished()) {
+                std::thread::yield_now();
+            }
+        }
+    });
+    follow.look_for_newer().unwrap();
+    let ids = read_in_order(follow);
+    assert!(ids.is_sorted_by(|a, b| a < b) && ids.last() == Some(&9), "{ids:?}");
+}
