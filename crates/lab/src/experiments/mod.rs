@@ -4,6 +4,7 @@
 //! the page cache. Neither is a figure of a device.
 
 pub mod fbr;
+mod insertions;
 pub mod lsm;
 pub mod pmr;
 

@@ -2,12 +2,9 @@
 
 use anyhow::Result;
 use serde_json::json;
-use terrane_pmem::{CPU_CACHE_LENGTH, Counted, Counters, Native, Traced};
-use terrane_pmtree::PersistenceDomain;
-use terrane_storage::RealStorage;
-use terrane_testkit::MemoryStorage;
 
-use super::{Kind, RandomBoxes, Shape, Tree, create};
+use super::{Kind, RandomBoxes, Shape, create};
+use crate::experiments::insertions::{counted, cpu_per_insertion};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -33,12 +30,15 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     table.note(format!("cpu: on the page cache, median of {} alternating runs", setup.rounds));
     table.note("paper: section 2.2, and 38.8 % fewer writes than the FBR-tree in section 5.2");
     let pin = Pin::to_one_core()?;
-    let cpu = medians(measure::alternate(setup.rounds, &mut shapes, |shape| cpu_per_insertion(setup, shape, count))?)?;
+    let boxes = || RandomBoxes::new(setup.options.seed).take(count as usize);
+    let cpu = medians(measure::alternate(setup.rounds, &mut shapes, |shape| {
+        cpu_per_insertion(setup, |storage, domain| create(storage, shape, domain), boxes())
+    })?)?;
     drop(pin);
     let mut of_fbr = None;
     for (shape, cpu) in shapes.iter().zip(cpu) {
         progress(&format!("counting {count} insertions, {}", shape.row()));
-        let counters = counted(setup, shape, count)?;
+        let counters = counted(|storage, domain| create(storage, shape, domain), boxes())?;
         let params = json!({"fan_out": shape.fan_out, "count": count, "seed": setup.options.seed});
         let row = shape.row();
         let per_insertion = |value: u64| value as f64 / count as f64;
@@ -69,26 +69,4 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     }
     table.target(&Shape::pmr(OPTIONS_FAN_OUT).row(), "lines flushed", Bound::AtMost(4.2), "");
     emit(table)
-}
-
-fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
-    let tree: Tree<Counted<Traced>> = create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
-    tree.pool().backend().reset(CPU_CACHE_LENGTH);
-    for (payload, rect) in (0..count).zip(RandomBoxes::new(setup.options.seed)) {
-        tree.insert(&rect, payload)?;
-    }
-    tree.pool().backend().drain_media();
-    Ok(tree.pool().backend().take())
-}
-
-fn cpu_per_insertion(setup: &Setup, shape: &Shape, count: u64) -> Result<f64> {
-    let folder = setup.pool_folder()?;
-    let storage = RealStorage::new(folder.path());
-    let tree: Tree<Native> = create(&storage, shape, PersistenceDomain::PageCache)?;
-    let boxes: Vec<_> = RandomBoxes::new(setup.options.seed).take(usize::try_from(count)?).collect();
-    let start = measure::thread_cpu();
-    for (payload, rect) in (0..).zip(&boxes) {
-        tree.insert(rect, payload)?;
-    }
-    Ok((measure::thread_cpu() - start).as_nanos() as f64 / count as f64)
 }

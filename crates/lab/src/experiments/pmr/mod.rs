@@ -10,10 +10,11 @@ use rand::{Rng, SeedableRng};
 use terrane_pmem::Backend;
 use terrane_pmtree::fbr::{self, FbrTree};
 use terrane_pmtree::pmr::{self, PmrTree, Publication};
-use terrane_pmtree::{PersistenceDomain, PersistentRTree, Rect};
+use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::Storage;
 
 use super::Experiment;
+use super::insertions::Tree;
 
 /// The experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -91,9 +92,6 @@ impl Shape {
         }
     }
 }
-
-/// One of the trees.
-type Tree<B> = Box<dyn PersistentRTree<3, Backend = B>>;
 
 fn create<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
     Ok(match shape.kind {

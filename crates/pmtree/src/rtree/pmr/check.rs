@@ -18,10 +18,11 @@ struct Walk {
 }
 
 impl<const D: usize, B: Backend> PmrTree<D, B> {
-    /// Checks every invariant of the structure:
-    /// - levels, and boxes that contain their subtrees;
-    /// - the inner nodes lead to exactly the leaves of the chain that were not replaced, each once;
-    /// - the acquired blocks are exactly those of the tree, with the length of its leaves.
+    /// Checks every invariant of the structure.
+    /// - Levels are right, and boxes contain their subtrees.
+    /// - The inner nodes lead once to each leaf of the chain that was not replaced, and to no
+    ///   other.
+    /// - The acquired blocks are exactly those of the tree, with the length of its leaves.
     ///
     /// It reads the whole tree. Before, it completes changes that failed for lack of space. Nobody
     /// else can use the tree meanwhile.
