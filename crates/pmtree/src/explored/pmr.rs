@@ -66,8 +66,8 @@ impl Pmr {
 impl ExploredTree for Pmr {
     const NAME: &'static str = "pmr";
 
-    /// Small leaves first, then ones with bitmaps of several words. Last come the other options, and
-    /// entries of two lines, on the medium that can lose most.
+    /// Small leaves first, then ones with bitmaps of several words. Last come the other options,
+    /// and entries of two lines, on the medium that can lose most.
     fn configurations() -> Vec<Explored<Self>> {
         let (swap, interleaved) = (Publication::CompareAndSwap, Form::Interleaved);
         let everywhere = [

@@ -1,8 +1,8 @@
 //! The common interfaces of a tree, by its own methods of the same names.
 
-/// Implements [`PersistentTree`](crate::PersistentTree), [`PersistentRTree`](crate::PersistentRTree)
-/// and [`NearestSearch`](crate::NearestSearch) for a type of trees with these options. If searches
-/// take a mode, it is given too.
+/// Implements [`PersistentTree`](crate::PersistentTree),
+/// [`PersistentRTree`](crate::PersistentRTree) and [`NearestSearch`](crate::NearestSearch) for a
+/// type of trees with these options. If searches take a mode, it is given too.
 macro_rules! implement_interfaces {
     ($Tree:ident, $Options:ty $(, $mode:expr)?) => {
         impl<const D: usize, B: terrane_pmem::Backend> crate::PersistentTree for $Tree<D, B> {

@@ -28,8 +28,8 @@ const SHAPES: [Shape; 4] = [
 pub(super) struct Run {
     /// From the start to the end of all.
     pub(super) wall: Duration,
-    /// Sums over the threads: from the start to each one's end, and the part in which it neither ran
-    /// nor waited for a core.
+    /// Sums over the threads: from the start to each one's end, and the part in which it neither
+    /// ran nor waited for a core.
     present: Duration,
     blocked: Duration,
 }

@@ -18,8 +18,8 @@ pub enum Logging {
     /// The old values of each range that changes are logged, then it is changed in place. A crash
     /// undoes the change. So do programs with transactions of ranges, as of PMDK.
     Ranges,
-    /// Nothing is logged, and nothing is flushed, as in a tree for volatile memory. Only a tree that
-    /// was closed can be opened again.
+    /// Nothing is logged, and nothing is flushed, as in a tree for volatile memory. Only a tree
+    /// that was closed can be opened again.
     None,
 }
 

@@ -9,6 +9,7 @@
 //!   of the change. The old values count.
 //! - L9: when the changes are durable, the head becomes one that is done (L4).
 
+use std::iter;
 use std::ops::Range;
 
 use terrane_pmem::{Backend, Pool, Site, View, WORD_LENGTH};
@@ -32,6 +33,8 @@ const RESTORE_ROOT: Site = Site::new("logged.undo.restore.root");
 /// Ranges of a node: two in each unused word of its header.
 const RANGES_MAX: usize = 2 * (HEADER_WORDS - FIRST_LIST);
 const FIRST_LIST: usize = 2;
+/// The words of a header that are always logged.
+const STATED: Range<usize> = LEVEL..COUNT + 1;
 const RANGE_BITS: u32 = 32;
 const END_SHIFT: u32 = 16;
 const _: () = assert!(LEVEL < FIRST_LIST && COUNT < FIRST_LIST);
@@ -58,7 +61,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.persist_head(BEGIN);
 
         for (image, ranges) in change.images.iter().zip(&changed) {
-            for words in [LEVEL..COUNT + 1].iter().chain(ranges) {
+            for words in iter::once(&STATED).chain(ranges) {
                 let first = image.offset + words.start as u64 * WORD_LENGTH;
                 self.write(first, &image.words()[words.clone()], APPLY);
             }
@@ -103,7 +106,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
             }
             backend.flush(at(block, range.start)..at(block, range.end), RANGE);
         }
-        for word in [LEVEL, COUNT] {
+        for word in STATED {
             backend.store(at(block, word), backend.load(at(node, word)));
         }
         for list in 0..RANGES_MAX / 2 {
@@ -118,7 +121,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let backend = self.backend();
         for (node, block) in self.logged_nodes(state)? {
             let ranges = ranges_of(&self.pool, &self.layout, block)?;
-            for words in [LEVEL..COUNT + 1].iter().chain(&ranges) {
+            for words in iter::once(&STATED).chain(&ranges) {
                 for offset in words.clone().map(|word| word as u64 * WORD_LENGTH) {
                     backend.store(node + offset, backend.load(block + offset));
                 }

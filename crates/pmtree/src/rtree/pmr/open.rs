@@ -39,8 +39,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// 1. the tree's block and all leaves of the chain are acquired blocks of the length for this
     ///    shape;
     /// 2. the chain is no circle, and ends;
-    /// 3. no bit is set behind the last entry of a leaf, and leaves whose entries validate themselves
-    ///    have an incarnation;
+    /// 3. no bit is set behind the last entry of a leaf, and leaves whose entries validate
+    ///    themselves have an incarnation;
     /// 4. the pool has no blocks, if its root word names no tree.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check(options)?;

@@ -1,9 +1,9 @@
 //! The PM-RTREE without its partition: inner nodes lie in the pool too ("+Lock-free" in section 5.6
-//! of the paper). It serves to measure what the partition saves. It inserts and searches, and is not
-//! opened again.
+//! of the paper). It serves to measure what the partition saves. It inserts and searches, and is
+//! not opened again.
 //!
-//! A node has the layout of a leaf; the payload of an entry in an inner node is its child. All words
-//! of bitmaps, and the root word, change by multi-word compare-and-swap.
+//! A node has the layout of a leaf; the payload of an entry in an inner node is its child. All
+//! words of bitmaps, and the root word, change by multi-word compare-and-swap.
 //! - A slot is used once in the life of a node (P1). A node whose slots are used up is frozen (P3)
 //!   and copied. One operation clears its bit in the parent, and sets those of the copies.
 //! - An insertion enlarges a box, makes it durable, and then looks whether the node is frozen (P7).
@@ -96,7 +96,8 @@ impl<const D: usize, B: Backend> UnpartitionedTree<D, B> {
         Ok(())
     }
 
-    /// Whether the entry was inserted. Otherwise nodes have changed, and the insertion starts again.
+    /// Whether the entry was inserted. Otherwise nodes have changed, and the insertion starts
+    /// again.
     fn try_insert(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
         let (mut parent, mut node): (Parent, u64) = (None, pmwcas::read(&self.pool, ROOT, guard)?);
         loop {
@@ -156,8 +157,8 @@ impl<const D: usize, B: Backend> UnpartitionedTree<D, B> {
         None
     }
 
-    /// Replaces a node by copies of it, unless another thread comes first or the parent is full. The
-    /// caller starts over in any case.
+    /// Replaces a node by copies of it, unless another thread comes first or the parent is full.
+    /// The caller starts over in any case.
     fn replace(&self, parent: Parent, node: u64, guard: &Guard<'_>) -> Result<()> {
         let mut descriptor = Descriptor::new(&self.pool, guard)?;
         let entries = self.freeze(node, guard)?;
