@@ -1,13 +1,9 @@
 //! Creating, opening and closing pools, and files that must not be opened.
 
-use std::sync::Arc;
-
 use terrane_pmem::pmwcas::Descriptor;
-use terrane_pmem::{
-    Backend, Error, Found, Native, OPENINGS_MAX, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced,
-};
+use terrane_pmem::{Backend, Error, Found, Native, Options, PersistenceDomain, Pool, ROOT, Result, Site, Traced};
 use terrane_storage::{OpenMode, RealStorage, Storage};
-use terrane_testkit::{Fault, FaultPlan, FaultyStorage, MemoryStorage};
+use terrane_testkit::MemoryStorage;
 
 const LAYOUT: u64 = 0x7e57;
 
