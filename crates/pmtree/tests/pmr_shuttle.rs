@@ -100,6 +100,9 @@ fn boxes_that_several_threads_enlarge_contain_the_entries_of_all() {
 fn each_leaf_of_the_chain_is_acquired(seed: u64) {
     const BUDGET: Budget = Budget { exhaustive_pending: 2, samples: 3, name_order: NameOrder::AnySubset };
     const PERMANENT: std::ops::Range<u64> = 8..14;
+    // Each of them is opened several times, step by step.
+    const CUTS: usize = 6;
+    let mut random = SmallRng::seed_from_u64(seed);
     let options = small(seed);
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
@@ -118,9 +121,8 @@ fn each_leaf_of_the_chain_is_acquired(seed: u64) {
     let log = controller.log();
     // Links are installed, decided and changed around these.
     let is_of_link = |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if site.starts_with("pmwcas") || site.starts_with("allocator"));
-    let cuts = (first..controller.events()).filter(|&cut| is_of_link(&log[cut]));
-    let stride = 7;
-    for cut in cuts.skip(seed as usize % stride).step_by(stride).flat_map(|cut| [cut, cut + 1]) {
+    let links: Vec<usize> = (first..controller.events()).filter(|&cut| is_of_link(&log[cut])).collect();
+    for cut in (0..CUTS).map(|_| links[random.random_range(0..links.len())] + random.random_range(0..2)) {
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
             // Opening refuses a chain with a free leaf, and the check finds blocks that are lost.
             let found = recover::<Tree>(&*image.storage(), &options);
