@@ -328,7 +328,9 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     };
     // The blocks that a change without a commitment owns, or that a committed one releases.
     let owned = if is_committed { &[RELEASED] } else { &NEW[..] };
-    let root_then = if state & (COMMITTED | DONE) == COMMITTED && new_root != 0 { new_root } else { root };
+    // The root after recovery.
+    let changes_root = state & OLD_VALUES != 0 || state & (COMMITTED | DONE) == COMMITTED;
+    let root_then = if changes_root && new_root != 0 { new_root } else { root };
     for owned in owned.iter().map(|&link| word(link)).filter(|&owned| owned != 0) {
         check_node(owned)?;
         if owned == root_then {
