@@ -215,7 +215,13 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
             let breadth = Breadth { branches: 1, samples: 0, seed: 1 };
             let log = history.controller.log();
             let is_commitment = |event: &Event| {
-                matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "logged.log.commit", .. }))
+                matches!(
+                    event,
+                    Event::Pool(PoolEvent::Fence {
+                        site: "fbr.log.commit" | "logged.log.commit" | "logged.undo.begin",
+                        ..
+                    })
+                )
             };
             let commitments = history.cuts_from(0).filter(|&cut| log.get(cut).is_some_and(is_commitment));
             for commitment in commitments.step_by(if is_soak() { 1 } else { 13 }) {

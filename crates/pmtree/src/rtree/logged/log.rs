@@ -221,7 +221,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let word = |word: u64| self.backend().load(self.block + word);
         let state = word(STATE);
         let mut release = self.pool.intent();
-        if state & OLD_VALUES != 0 {
+        if state & (OLD_VALUES | DONE) == OLD_VALUES {
             self.restore(state)?;
         }
         if state & COMMITTED == 0 {
@@ -341,7 +341,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     if !is_committed && first != 0 && first == second {
         return Err(damaged(pool, first, "the log names one block as two new nodes"));
     }
-    if state & OLD_VALUES != 0 {
+    if state & (OLD_VALUES | DONE) == OLD_VALUES {
         for (node, image) in logged_nodes(pool, layout, block, state)? {
             check_node(node)?;
             undo::ranges_of(pool, layout, image)?;

@@ -7,7 +7,7 @@
 //!
 //! - L8: a head with old values owns the new blocks that it names, and its nodes may hold any part
 //!   of the change. The old values count.
-//! - L9: when the changes are durable, the head becomes one that is done (L4).
+//! - L9: when the changes are durable, or the old values again, the head becomes one that is done.
 
 use std::iter;
 use std::ops::Range;
