@@ -65,7 +65,7 @@ fn wkb(name: &str, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
         return from_wkt(&text).map_err(refused);
     }
     if let Ok(bytes) = value.extract::<Vec<u8>>() {
-        return normalise(&bytes).map(Vec::from).map_err(refused);
+        return normalise(&bytes).map_err(refused);
     }
     if value.hasattr("__geo_interface__")? {
         return Ok(rows::geometry(value)?);

@@ -7,8 +7,9 @@ use pyo3::types::PyDict;
 use pyo3_arrow::input::AnyRecordBatch;
 use terrane_formats::{ReadOptions, Source, open_batches};
 
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, usage};
 use crate::rows;
+use crate::values::type_name;
 
 /// The name of a table in messages.
 const NAME: &str = "the data";
@@ -31,7 +32,13 @@ pub fn batches(data: &Bound<'_, PyAny>) -> Result<Reader> {
     }
     let records: Vec<Bound<'_, PyAny>> = match is_record(data)? {
         true => vec![data.clone()],
-        false => data.try_iter()?.collect::<PyResult<_>>()?,
+        false => match data.try_iter() {
+            Ok(records) => records.collect::<PyResult<_>>()?,
+            Err(_) => {
+                let found = type_name(data);
+                return Err(usage(format!("data is records, a table or a data frame, and not {found}")));
+            }
+        },
     };
     Ok(of_batch(rows::batch_of(py, &records)?))
 }

@@ -90,7 +90,6 @@ pub fn import(
     };
     let mut importer = store.importer_in(mode, name, schema, &DatasetOptions::default())?;
     let mut loaded = Loaded::default();
-    let mut row = 0;
     for number in 0..count {
         let schema = importer.schema().clone();
         let mut source = match union.take(number, &schema) {
@@ -105,7 +104,6 @@ pub fn import(
                 fitted(&batch.batch, importer.schema()).map_err(|error| Error::Failed(error.to_string()))?;
             wider.iter().try_for_each(|name| importer.widen_column(name))?;
             let refused = importer.push(&fitting)?;
-            row += (batch.rows.len() + batch.rejected.len()) as u64;
             loaded.refused += judge(&batch, refused, skip)?;
         }
     }

@@ -35,7 +35,7 @@ impl RecordBatchReader for Reader {
 }
 
 /// The answer of a query. Each use runs the query again, on the same snapshot.
-#[pyclass(module = "terrane", name = "Result", frozen, subclass)]
+#[pyclass(module = "terrane", name = "Result", frozen)]
 pub struct PyAnswer {
     owner: Arc<Owner>,
     snapshot: Snapshot,

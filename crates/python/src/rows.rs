@@ -112,9 +112,9 @@ pub fn batch_of<'py>(py: Python<'py>, records: &[Bound<'py, PyAny>]) -> Result<R
         .map_err(|error| RefusedError::new_err(error.to_string()).into())
 }
 
-/// pandas' values for "missing", which differ from themselves.
+/// Whether it is a value of pandas for "missing": `NaT`, which differs from itself, or `NA`.
 fn is_missing(value: &Bound<'_, PyAny>) -> bool {
-    plain(value).is_none() && value.ne(value).is_ok_and(|differs| differs)
+    plain(value).is_none() && (type_name(value) == "NAType" || value.ne(value).is_ok_and(|differs| differs))
 }
 
 fn as_dict<'py>(record: &Bound<'py, PyAny>, row: usize) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
@@ -241,7 +241,7 @@ pub fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
     let refused = |error: String| RefusedError::new_err(error);
     if let Ok(wkb) = value.getattr(intern!(py, "wkb")).and_then(|wkb| wkb.extract::<Vec<u8>>()) {
-        return normalise(&wkb).map(Vec::from).map_err(|error| refused(error.to_string()));
+        return normalise(&wkb).map_err(|error| refused(error.to_string()));
     }
     let interface = value.getattr(intern!(py, "__geo_interface__"))?;
     let text: String = py.import(intern!(py, "json"))?.call_method1(intern!(py, "dumps"), (interface,))?.extract()?;

@@ -143,7 +143,7 @@ impl<'py> Types<'py> {
             }
             KeyType::Uuid => {
                 let text: String = value.extract().map_err(|_| refuse())?;
-                Key::parse(wanted, &text).map_err(|error| usage(error))
+                Key::parse(wanted, &text).map_err(usage)
             }
         }
     }

@@ -6,8 +6,8 @@
 ...     {"id": 1, "lon": -122.4194, "lat": 37.7749, "name": "San Francisco"},
 ...     {"id": 2, "lon": -122.2712, "lat": 37.8044, "name": "Oakland"},
 ... ], key="id")
->>> places.nearest((-122.3937, 37.7955), k=1, columns=["name"]).fetchall()
-[('San Francisco',)]
+>>> [name for name, metres in places.nearest((-122.3937, 37.7955), k=1, columns=["name"]).fetchall()]
+['San Francisco']
 >>> places.count(circle=(-122.3937, 37.7955, 20_000))
 2
 >>> db.close()
