@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build test test-python wheel loom shuttle lint soak bench differential
+.PHONY: help demo build test python-environment test-python wheel loom shuttle lint soak bench differential
 
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
@@ -46,6 +46,8 @@ test-python: $(ENVIRONMENT)/installed
 	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)) $(abspath $(ENVIRONMENT))/bin/python -m pytest -q tests --doctest-modules $(abspath $(PACKAGE))/terrane/__init__.py
 	PYTHONPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy.stubtest terrane --ignore-missing-stub --ignore-disjoint-bases
 	MYPYPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy --strict $(PACKAGE)/terrane/__init__.pyi
+
+python-environment: $(ENVIRONMENT)/installed
 
 $(ENVIRONMENT)/installed: crates/python/tests/requirements.txt
 	$(PYTHON) -m venv $(ENVIRONMENT)

@@ -63,7 +63,8 @@ pub struct PyDatabase {
 /// Opens a store, which is a directory; it is created if it is missing.
 ///
 /// `memory_limit` is a number of bytes or a text such as "256MiB". `durability` is "power" (the
-/// default: acknowledged writes survive kill and power loss) or "none" (they survive a clean close).
+/// default: acknowledged writes survive kill and power loss) or "none" (only a clean close keeps
+/// them).
 #[pyfunction]
 #[pyo3(signature = (path, read_only=false, *, memory_limit=None, durability=None))]
 pub fn open(
@@ -132,7 +133,7 @@ impl PyDatabase {
         Ok(self.owner.store()?.dataset_names().len())
     }
 
-    /// Creates a dataset from records, a table or a data frame. All of its rows are stored, or none.
+    /// Creates a dataset from records, a table or a data frame: all of its rows, or none.
     ///
     /// The columns of the coordinates or the geometry, and the key, are recognised by their names
     /// and types, or named. Without a key, records are numbered. `planar` says that coordinates are

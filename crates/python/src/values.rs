@@ -206,7 +206,7 @@ pub enum Plain {
     Bytes,
 }
 
-/// What a value is, if it is of a built-in type or converts to one as NumPy's scalars do.
+/// The kind of a value, if it is of a built-in type.
 pub fn plain(value: &Bound<'_, PyAny>) -> Option<Plain> {
     if value.is_instance_of::<PyBool>() {
         Some(Plain::Bool)
