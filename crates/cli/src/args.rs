@@ -369,6 +369,8 @@ pub enum QueryFormat {
     Arrow,
     /// Parquet; GeoParquet if there is a geometry column.
     Parquet,
+    /// A web page with an interactive map, in one file that needs no network.
+    Map,
 }
 
 #[derive(Debug, Args)]

@@ -133,22 +133,24 @@ impl PyDatabase {
         Ok(self.owner.store()?.dataset_names().len())
     }
 
-    /// Creates a dataset from records, a table or a data frame: all of its rows, or none.
+    /// Creates a dataset from records, a table or a data frame: all of its rows, or none. With
+    /// `schema` instead of data, an empty one: a dict of names and types, or a schema of Arrow.
     ///
     /// The columns of the coordinates or the geometry, and the key, are recognised by their names
     /// and types, or named. Without a key, records are numbered. `planar` says that coordinates are
     /// not longitude and latitude. `on_invalid="skip"` leaves out rows that cannot be stored.
-    #[pyo3(signature = (name, data, *, key=None, lon=None, lat=None, geometry=None, planar=false, mode="create", on_invalid="error"))]
+    #[pyo3(signature = (name, data=None, *, key=None, lon=None, lat=None, geometry=None, schema=None, planar=false, mode="create", on_invalid="error"))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn create(
         &self,
         py: Python<'_>,
         name: &str,
-        data: &Bound<'_, PyAny>,
+        data: Option<Bound<'_, PyAny>>,
         key: Option<String>,
         lon: Option<String>,
         lat: Option<String>,
         geometry: Option<String>,
+        schema: Option<Bound<'_, PyAny>>,
         planar: bool,
         mode: &str,
         on_invalid: &str,
@@ -158,7 +160,11 @@ impl PyDatabase {
         let mode = mode_of(mode)?;
         let skip = skips(on_invalid)?;
         // A stream can be read once, and an import looks at its only source once.
-        let mut reader: Option<Reader> = Some(input::batches(data)?);
+        let mut reader: Option<Reader> = Some(match (data, schema) {
+            (Some(data), None) => input::batches(&data)?,
+            (None, Some(schema)) => input::no_rows(&schema)?,
+            _ => return Err(usage("create takes data, or schema=").into()),
+        });
         let mut open = |_: usize, options: &ReadOptions| match reader.take() {
             Some(reader) => input::source(reader, options),
             None => Err(usage("the rows do not fit the dataset's columns; convert them before")),

@@ -1,11 +1,15 @@
 //! What goes into a dataset: records, tables and data frames, and the files of an import.
 
+use std::sync::Arc;
+
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
+use arrow_schema::{DataType, Field, Schema};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3_arrow::PySchema;
 use pyo3_arrow::input::AnyRecordBatch;
-use terrane_formats::{ReadOptions, Source, open_batches};
+use terrane_formats::{ColumnType, ReadOptions, Source, open_batches};
 
 use crate::error::{Failure, Result, usage};
 use crate::rows;
@@ -67,6 +71,44 @@ fn is_geodataframe(data: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn is_index_named(data: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = data.py();
     Ok(!data.getattr(intern!(py, "index"))?.getattr(intern!(py, "name"))?.is_none())
+}
+
+/// No rows, of a schema: one of Arrow, or a dict of column names and types as `Dataset.schema` has
+/// them.
+pub fn no_rows(schema: &Bound<'_, PyAny>) -> Result<Reader> {
+    let schema = match schema.cast::<PyDict>() {
+        Ok(columns) => Arc::new(Schema::new(columns.iter().map(field_of).collect::<Result<Vec<_>>>()?)),
+        Err(_) => schema.extract::<PySchema>()?.into_inner(),
+    };
+    Ok(Box::new(RecordBatchIterator::new([], schema)))
+}
+
+fn field_of((name, kind): (Bound<'_, PyAny>, Bound<'_, PyAny>)) -> Result<Field> {
+    let (name, kind): (String, String) = (name.extract()?, kind.extract()?);
+    let column_type = match kind.as_str() {
+        "uint64" => return Ok(Field::new(name, DataType::UInt64, true)),
+        "geometry" => {
+            let metadata = [("ARROW:extension:name".to_owned(), "geoarrow.wkb".to_owned())];
+            return Ok(Field::new(name, DataType::Binary, true).with_metadata(metadata.into()));
+        }
+        "bool" => ColumnType::Boolean,
+        "int64" => ColumnType::Int64,
+        "float32" => ColumnType::Float32,
+        "float64" => ColumnType::Float64,
+        "utf8" => ColumnType::Utf8,
+        "binary" => ColumnType::Binary,
+        "uuid" => ColumnType::Uuid,
+        "date" => ColumnType::Date32,
+        "timestamp" => ColumnType::Timestamp,
+        "timestamp (UTC)" => ColumnType::TimestampUtc,
+        other => {
+            return Err(usage(format!(
+                "column {name:?}: the type {other:?} is unknown; it is bool, int64, uint64, float32, float64, utf8, \
+                 binary, uuid, date, timestamp, timestamp (UTC) or geometry"
+            )));
+        }
+    };
+    Ok(column_type.field(&name))
 }
 
 /// A source of the batches.

@@ -1,5 +1,6 @@
 //! The way of rows into a dataset: by an import, which is atomic, or in batches of the log.
 
+use pyo3::Python;
 use terrane::schema::Schema;
 use terrane::{CoordinateSystem, Dataset, DatasetOptions, Error, ImportMode, OnConflict, RefusedRow, Store};
 use terrane_formats::{Batch, ReadOptions, Source};
@@ -100,6 +101,7 @@ pub fn import(
             importer.add_column(column)?;
         }
         while let Some(batch) = source.next_batch()? {
+            Python::attach(|py| py.check_signals())?;
             let (fitting, wider) =
                 fitted(&batch.batch, importer.schema()).map_err(|error| Error::Failed(error.to_string()))?;
             wider.iter().try_for_each(|name| importer.widen_column(name))?;
@@ -159,6 +161,7 @@ pub fn write(dataset: &Dataset, source: &mut Source, on_conflict: OnConflict) ->
         dataset.add_column(column)?;
     }
     while let Some(batch) = source.next_batch()? {
+        Python::attach(|py| py.check_signals())?;
         let (fitting, wider) =
             fitted(&batch.batch, &dataset.schema()).map_err(|error| Error::Failed(error.to_string()))?;
         wider.iter().try_for_each(|name| dataset.widen_column(name))?;

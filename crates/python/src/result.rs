@@ -4,13 +4,15 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyList, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 use std::sync::{Arc, Mutex};
-use terrane::{Query, Rows, Snapshot};
+use terrane::schema::GeometryColumn;
+use terrane::{CoordinateSystem, Query, Rows, Snapshot};
+use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
 
 use crate::database::Owner;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, usage};
 use crate::values::Types;
 
 /// Rows as a reader of Arrow batches.
@@ -99,8 +101,8 @@ impl PyAnswer {
     #[getter]
     fn point_columns(&self) -> Option<(String, String)> {
         match &self.snapshot.schema().geometry {
-            terrane::schema::GeometryColumn::Point { x, y } => Some((x.clone(), y.clone())),
-            terrane::schema::GeometryColumn::Geometry { .. } => None,
+            GeometryColumn::Point { x, y } => Some((x.clone(), y.clone())),
+            GeometryColumn::Geometry { .. } => None,
         }
     }
 
@@ -108,8 +110,8 @@ impl PyAnswer {
     #[getter]
     fn crs(&self) -> Option<&'static str> {
         match self.snapshot.schema().system {
-            terrane::CoordinateSystem::LonLat => Some("EPSG:4326"),
-            terrane::CoordinateSystem::Planar => None,
+            CoordinateSystem::LonLat => Some("EPSG:4326"),
+            CoordinateSystem::Planar => None,
         }
     }
 
@@ -131,6 +133,31 @@ impl PyAnswer {
     /// The rows in record batches of bounded size.
     fn __iter__(&self, py: Python<'_>) -> PyResult<Batches> {
         Ok(Batches { owner: self.owner.clone(), rows: Mutex::new(self.run(py)?) })
+    }
+
+    /// The page of `explore`.
+    fn _page(&self, py: Python<'_>) -> PyResult<String> {
+        let mut rows = self.run(py)?;
+        let schema = self.snapshot.schema();
+        let options = WriteOptions {
+            geometry: match &schema.geometry {
+                GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: x.clone(), y: y.clone() },
+                GeometryColumn::Geometry { name } => GeometryColumns::Column { name: name.clone() },
+            },
+            planar: schema.system == CoordinateSystem::Planar,
+            ..WriteOptions::default()
+        };
+        let mut page = Vec::new();
+        let failed = |error: WriteError| usage(error);
+        py.detach(|| -> Result<()> {
+            let mut writer = writer(OutputFormat::Map, &mut page, options);
+            writer.begin(rows.schema()).map_err(failed)?;
+            while let Some(batch) = rows.next_batch()? {
+                writer.write(&batch).map_err(failed)?;
+            }
+            writer.finish().map_err(failed)
+        })?;
+        String::from_utf8(page).map_err(|error| usage(error).into())
     }
 
     /// How the answer is found, as text.
@@ -161,6 +188,17 @@ impl PyAnswer {
     /// All rows as a polars.DataFrame. Geometries are WKB.
     fn pl<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         converted(this, "pl")
+    }
+
+    /// A picture by matplotlib. Keyword arguments are those of GeoDataFrame.plot.
+    #[pyo3(signature = (**kwargs))]
+    fn plot<'py>(this: &Bound<'py, Self>, kwargs: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("terrane._convert")?.call_method("plot", (this,), kwargs)
+    }
+
+    /// An interactive map, which notebooks show; `save` writes it as one HTML page.
+    fn explore<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        converted(this, "explore")
     }
 
     fn __repr__<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

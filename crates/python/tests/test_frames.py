@@ -1,5 +1,7 @@
 """Tables and data frames go in and come out."""
 
+import json
+
 import geopandas
 import pandas as pd
 import polars as pl
@@ -93,3 +95,14 @@ def test_real_rides_are_as_in_pandas(db, data):
     assert sorted(dataset.query(bbox=box, columns=[x]).arrow()[x].to_pylist()) == sorted(inside[x])
     db.import_files("files", data / "sf_cab_rides_2008.parquet", lon=x, lat=y)
     assert len(db["files"]) == len(dataset) == pq.read_metadata(data / "sf_cab_rides_2008.parquet").num_rows
+
+
+def test_maps_hold_their_rows(db, tmp_path):
+    places = db.create("places", [{"id": 1, "lon": 1.0, "lat": 2.0, "name": "</script><b>"}], key="id")
+    places.query().explore().save(tmp_path / "map.html")
+    page = (tmp_path / "map.html").read_text()
+    rows = page.split('<script id="rows" type="application/json">')[1].split("</script>")[0]
+    (feature,) = json.loads(rows)["features"]
+    assert feature["geometry"] == {"type": "Point", "coordinates": [1.0, 2.0]}
+    assert feature["properties"]["name"] == "</script><b>"
+    assert "http" not in page.split("<script>")[-1], "the page's own script loads nothing"

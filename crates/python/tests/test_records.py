@@ -125,3 +125,16 @@ def test_rows_are_numbered_without_a_key(db):
     notes = db.create("notes", [{"lon": 0.0, "lat": 0.0, "n": 1}], key="")
     first = notes.insert({"lon": 1.0, "lat": 1.0, "n": 2})
     assert notes.get(first)["n"] == 2
+
+
+def test_a_dataset_may_begin_empty(db):
+    schema = {
+        "id": "uint64", "lon": "float64", "lat": "float64", "name": "utf8", "at": "timestamp (UTC)", "ident": "uuid"
+    }
+    empty = db.create("empty", schema=schema, key="id")
+    assert empty.schema == schema and len(empty) == 0
+    assert db.create("same", schema=empty.query().arrow().schema, key="id").schema == schema
+    assert db.create("shapes", schema={"id": "int64", "shape": "geometry"}, key="id").schema["shape"] == "geometry"
+    for wrong in ({"id": "int65", "lon": "float64", "lat": "float64"}, {"id": "int64"}, {}, None):
+        with pytest.raises(terrane.UsageError):
+            db.create("wrong", schema=wrong)

@@ -52,6 +52,32 @@ def gdf(result):
     return geopandas.GeoDataFrame(frame.assign(**{name: geometry}), geometry=name, crs=result.crs)
 
 
+def plot(result, **kwargs):
+    """A picture by matplotlib."""
+    _need("matplotlib", "plot()")
+    return gdf(result).plot(**kwargs)
+
+
+class Map:
+    """An interactive map of an answer: one HTML page that needs no network."""
+
+    def __init__(self, page):
+        self.page = page
+
+    def save(self, path):
+        """Writes the page to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.page)
+
+    def _repr_html_(self):
+        return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 480px; border: 0"></iframe>'
+
+
+def explore(result):
+    """An interactive map."""
+    return Map(result._page())
+
+
 _SHOWN = 10
 
 
