@@ -79,8 +79,8 @@ function show(document, maplibregl) {
   if (!planar) {
     style.sources.countries = { type: "geojson", data: read("countries") };
     style.layers.unshift(
-      { id: "land", type: "fill", source: "countries", paint: { "fill-color": "#f7f5f0" } },
-      { id: "borders", type: "line", source: "countries", paint: { "line-color": "#b8b0a0", "line-width": 0.6 } },
+      { id: "land", type: "fill", source: "countries", maxzoom: 8, paint: { "fill-color": "#f7f5f0" } },
+      { id: "borders", type: "line", source: "countries", maxzoom: 8, paint: { "line-color": "#b8b0a0", "line-width": 0.6 } },
     );
   }
   const bounds = boundsOf(drawn);
