@@ -5,10 +5,11 @@ use terrane_storage::sync::{Ordering, thread};
 
 use super::chain::{self, Linked};
 use super::layout::{Layout, MAP};
-use super::leaf::bounds;
+use super::leaf::{Map, bounds};
 use super::options::Options;
 use super::tree::PmrTree;
 use crate::Result;
+use crate::rtree::LeafForm;
 use crate::rtree::rect::Rect;
 
 /// Fewer leaves than this are read by one thread.
@@ -18,6 +19,7 @@ const LEAVES_OF_THREAD_MIN: usize = 16;
 struct Recovered<const D: usize> {
     leaf: u64,
     rect: Rect<D>,
+    map: Map,
     /// Slots up to the last one in use.
     used: usize,
 }
@@ -35,7 +37,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         let recovered = tree.read_leaves(&leaves, options.recovery_threads)?;
         tree.leaves.store(leaves.len() as u64, Ordering::Relaxed);
         let mut children: Vec<(u64, Rect<D>)> =
-            recovered.iter().map(|found| (tree.new_stub(found.leaf, found.used), found.rect)).collect();
+            recovered.iter().map(|found| (tree.new_stub(found.leaf, &found.map, found.used), found.rect)).collect();
         for level in 1.. {
             let mut nodes = Vec::new();
             tree.pack(level, &mut children, &mut nodes);
@@ -72,18 +74,22 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// last session may have published entries in another way.
     fn read_leaf(&self, leaf: u64) -> Result<Recovered<D>> {
         let guard = self.pool.pin();
-        for word in 0..self.layout.map_words {
+        let words = match self.layout.leaves {
+            LeafForm::Bitmap => self.layout.map_words,
+            LeafForm::SelfValidating => 0,
+        };
+        for word in 0..words {
             let offset = leaf + self.layout.map_word(word);
             let found = pmwcas::read(&self.pool, offset, &guard)?;
             if found & !MAP != 0 {
                 self.backend().store(offset, found & MAP);
             }
         }
-        let map = self.map(leaf, &guard)?;
+        let map = self.stored_map(leaf, &guard)?;
         let entries = self.entries(leaf)?;
         let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
         let used = map.slots(&self.layout).max().map_or(0, |slot| slot + 1);
-        Ok(Recovered { leaf, rect, used })
+        Ok(Recovered { leaf, rect, map, used })
     }
 
     /// Makes full nodes of a level: the children are cut along the axis on which they reach
