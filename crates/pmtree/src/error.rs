@@ -67,6 +67,17 @@ pub enum Error {
         /// Bytes of a value.
         value_length: u64,
     },
+    /// A tree whose operations are not durable, and that was not closed.
+    #[error(
+        "{pool} was not closed, and a tree of the kind {tree} keeps nothing then; restore the file from a copy, or \
+         use a durable kind"
+    )]
+    NotClosed {
+        /// The file.
+        pool: String,
+        /// The kind of tree.
+        tree: &'static str,
+    },
     /// The tree in the pool has another shape than the program expects.
     #[error("{pool} holds a tree of {found}, not of {expected}; open it with the former")]
     OtherShape {

@@ -192,7 +192,8 @@ fn keys_are_linearizable(seed: u64) {
     drop(map);
     let last = controller.events();
     let log = controller.log();
-    let is_commitment = |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "btree.log.commit", .. }));
+    let is_commitment =
+        |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "btree.log.commit", .. }));
     CHANGES.fetch_add(log.iter().skip(first).filter(is_commitment).count(), Ordering::Relaxed);
     let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended.map(|(at, _)| at)).collect();
     let cuts = (0..3).map(|_| random.random_range(first..=last)).collect::<Vec<_>>();

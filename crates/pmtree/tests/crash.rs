@@ -10,7 +10,8 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredMap, ExploredTree, Fbr, Logged, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
+    Explored, ExploredMap, ExploredTree, Fbr, Logged, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn,
+    steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};

@@ -1,11 +1,11 @@
-//! Leaves with a bitmap, whose entries are in any order: the study's `persistent_unsorted`.
+//! Leaves with a bitmap, whose entries are in any order.
 
 use std::ops::Range;
 
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
 use super::change::Change;
-use super::layout::{BITMAP, WORD_BITS};
+use super::layout::{BITMAP, Form, WORD_BITS};
 use super::method::{Changed, LogEntry, Method};
 use super::tree::BTree;
 use crate::Result;
@@ -16,14 +16,21 @@ const MOVE: Site = Site::new("btree.bitmap.move");
 const VALUE: Site = Site::new("btree.bitmap.value");
 const TAKE: Site = Site::new("btree.bitmap.take");
 
-/// Leaves with a bitmap. An entry is durable before its bit (T1); splits and merges are logged.
+/// Leaves with a bitmap, durable or not.
 #[derive(Debug)]
-pub struct PersistentUnsorted;
+pub struct Unsorted<const IS_DURABLE: bool>;
 
-impl Method for PersistentUnsorted {
-    const NAME: &'static str = "persistent_unsorted";
-    const LAYOUT_ID: u64 = u64::from_le_bytes(*b"BTREEPU1");
-    const HAS_BITMAP: bool = true;
+/// Leaves with a bitmap. An entry is durable before its bit (T1); splits and merges are logged.
+pub type PersistentUnsorted = Unsorted<true>;
+
+/// The same without durability, until the tree is closed.
+pub type UnsortedLeaf = Unsorted<false>;
+
+impl<const IS_DURABLE: bool> Method for Unsorted<IS_DURABLE> {
+    const NAME: &'static str = if IS_DURABLE { "persistent_unsorted" } else { "unsorted_leaf" };
+    const LAYOUT_ID: u64 = u64::from_le_bytes(if IS_DURABLE { *b"BTREEPU1" } else { *b"BTREEUL1" });
+    const FORM: Form = Form::Bitmap;
+    const IS_DURABLE: bool = IS_DURABLE;
     const LOGS_LEAVES: bool = false;
 
     /// A crash before the bit is durable leaves a free slot.
@@ -37,7 +44,7 @@ impl Method for PersistentUnsorted {
         write_entry(tree, leaf, slot, entry);
         let (word, bit) = bit(leaf, slot);
         tree.backend().store(word, tree.backend().load(word) | bit);
-        tree.backend().persist(word..word + WORD_LENGTH, PUT);
+        tree.persist(word..word + WORD_LENGTH, PUT);
         Ok(Changed::Done)
     }
 
@@ -55,17 +62,19 @@ impl Method for PersistentUnsorted {
         if let [value] = entry.1.as_slice() {
             let offset = leaf + (tree.layout.entry(slot) + K) as u64 * WORD_LENGTH;
             backend.store(offset, *value);
-            backend.persist(offset..offset + WORD_LENGTH, VALUE);
+            tree.persist(offset..offset + WORD_LENGTH, VALUE);
             return Ok(Changed::Done);
         }
         if let Some(free) = tree.layout.free_slot(node, Some(slot / WORD_BITS)) {
             write_entry(tree, leaf, free, entry);
             let ((word, old), (_, new)) = (bit(leaf, slot), bit(leaf, free));
             backend.store(word, backend.load(word) & !old | new);
-            backend.persist(word..word + WORD_LENGTH, MOVE);
+            tree.persist(word..word + WORD_LENGTH, MOVE);
             return Ok(Changed::Done);
         }
-        let Some(log) = log else { return Ok(Changed::NeedsLog) };
+        if log.is_none() && IS_DURABLE {
+            return Ok(Changed::NeedsLog);
+        }
         let before = tree.layout.copy(node);
         let mut after = before.clone();
         let first = tree.layout.entry(slot) + K;
@@ -84,7 +93,7 @@ impl Method for PersistentUnsorted {
     ) -> Result<Changed> {
         let (word, bit) = bit(leaf, slot);
         tree.backend().store(word, tree.backend().load(word) & !bit);
-        tree.backend().persist(word..word + WORD_LENGTH, TAKE);
+        tree.persist(word..word + WORD_LENGTH, TAKE);
         Ok(Changed::Done)
     }
 }
@@ -95,8 +104,8 @@ fn bit(leaf: u64, slot: usize) -> (u64, u64) {
 }
 
 /// Writes an entry to a free slot, durably (T1).
-fn write_entry<const K: usize, const V: usize, B: Backend>(
-    tree: &BTree<PersistentUnsorted, K, V, B>,
+fn write_entry<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
     leaf: u64,
     slot: usize,
     (key, value): (&[u64; K], &[u64; V]),
@@ -106,5 +115,5 @@ fn write_entry<const K: usize, const V: usize, B: Backend>(
         tree.backend().store(offset, word);
     }
     let entry: Range<u64> = first..first + (K + V) as u64 * WORD_LENGTH;
-    tree.backend().persist(entry, ENTRY);
+    tree.persist(entry, ENTRY);
 }

@@ -2,7 +2,8 @@
 
 use terrane_pmem::WORD_LENGTH;
 
-use super::log::ACQUIRED;
+/// The most blocks that a change acquires: a half of a node, and a root.
+pub(super) const ACQUIRED: usize = 2;
 
 /// Unchanged words between changed ones that are stored with them, since a range of its own costs
 /// one as well.

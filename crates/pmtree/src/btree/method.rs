@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use terrane_pmem::Backend;
 
+use super::layout::Form;
 use super::log;
 use super::tree::BTree;
 use crate::Result;
@@ -30,8 +31,11 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// Identifies the layout of pools that hold such a tree.
     const LAYOUT_ID: u64;
 
-    /// Whether leaves have a bitmap. Otherwise they are sorted.
-    const HAS_BITMAP: bool;
+    /// The form of leaves.
+    const FORM: Form;
+
+    /// Whether operations are durable. Otherwise only a close makes them so.
+    const IS_DURABLE: bool;
 
     /// Whether every change within a leaf takes a log entry.
     const LOGS_LEAVES: bool;

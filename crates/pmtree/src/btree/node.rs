@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 use terrane_pmem::View;
 
-use super::layout::{BITMAP, Layout, META, NEXT, WORD_BITS, count, level, meta};
+use super::layout::{BITMAP, Form, Layout, META, NEXT, WORD_BITS, count, level, meta};
+
+/// The tag before that of the first slot.
+pub(super) const FIRST_TAG: u64 = u64::MAX;
 
 /// An entry of a leaf.
 pub(super) type Entry<const K: usize, const V: usize> = ([u64; K], [u64; V]);
@@ -72,6 +75,8 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     /// Number of words from the beginning on that matter in a node which was just filled.
     pub(super) fn used_words(&self, node: &[u64]) -> usize {
         match level(node[META]) {
+            // Tags behind the last entry are 0.
+            0 if self.form == Form::Tagged => self.words,
             0 => self.entry(self.leaf_count(Image(node))),
             _ => Self::child(count(node[META])),
         }
@@ -87,8 +92,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     /// The slots with entries, in ascending order.
     #[inline]
     pub(super) fn slots(&self, leaf: impl View) -> impl Iterator<Item = usize> {
-        let has_bitmap = self.bitmap_words > 0;
-        let sorted = if has_bitmap { 0 } else { count(leaf.load(META)).min(self.leaf_capacity) };
+        let sorted = if self.form == Form::Sorted { count(leaf.load(META)).min(self.leaf_capacity) } else { 0 };
         let of_bitmap = (0..self.bitmap_words).flat_map(move |word| {
             let mut left = self.bits(leaf, word);
             std::iter::from_fn(move || {
@@ -97,13 +101,28 @@ impl<const K: usize, const V: usize> Layout<K, V> {
                 Some(word * WORD_BITS + bit)
             })
         });
-        (0..sorted).chain(of_bitmap)
+        let of_tags = self.tags(leaf).filter(|(_, before, tag)| tag != before).map(|(slot, ..)| slot);
+        (0..sorted).chain(of_bitmap).chain(of_tags)
+    }
+
+    /// The slots up to the first tag that is 0, each with the tag before it and its own.
+    #[inline]
+    pub(super) fn tags(&self, leaf: impl View) -> impl Iterator<Item = (usize, u64, u64)> {
+        let slots = if self.form == Form::Tagged { self.leaf_capacity } else { 0 };
+        let mut before = FIRST_TAG;
+        (0..slots).map_while(move |slot| {
+            let tag = leaf.load(self.tag(slot));
+            let found = (slot, before, tag);
+            before = tag;
+            (tag != 0).then_some(found)
+        })
     }
 
     pub(super) fn leaf_count(&self, leaf: impl View) -> usize {
-        match self.bitmap_words {
-            0 => count(leaf.load(META)).min(self.leaf_capacity),
-            words => (0..words).map(|word| self.bits(leaf, word).count_ones() as usize).sum(),
+        match self.form {
+            Form::Sorted => count(leaf.load(META)).min(self.leaf_capacity),
+            Form::Bitmap => (0..self.bitmap_words).map(|word| self.bits(leaf, word).count_ones() as usize).sum(),
+            Form::Tagged => self.slots(leaf).count(),
         }
     }
 
@@ -138,7 +157,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     pub(super) fn entries_of(&self, leaf: impl View) -> Entries<K, V> {
         let mut entries: Entries<K, V> =
             self.slots(leaf).map(|slot| (self.key_at(leaf, slot), self.value_at(leaf, slot))).collect();
-        if self.bitmap_words > 0 {
+        if self.form == Form::Bitmap {
             entries.sort_unstable();
         }
         entries
@@ -149,33 +168,54 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         leaf[META] = meta(0, 0);
         leaf[NEXT] = next;
         leaf[BITMAP..BITMAP + self.bitmap_words].fill(0);
+        if self.form == Form::Tagged {
+            (0..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
+        }
         self.add(leaf, entries);
     }
 
     /// Adds sorted entries to a leaf with room for them. All its keys are smaller.
     pub(super) fn add(&self, leaf: &mut [u64], entries: &[Entry<K, V>]) {
+        // A slot that a crash has left in the middle of a shift takes no room.
+        if self.tags(Image(leaf)).any(|(_, before, tag)| before == tag) {
+            let kept = self.entries_of(Image(leaf));
+            self.fill_leaf(leaf, leaf[NEXT], &kept);
+        }
         for (key, value) in entries {
-            let slot = match self.bitmap_words {
-                0 => count(leaf[META]),
-                _ => self.free_slot(Image(leaf), None).expect("the caller has counted the free slots"),
+            let slot = match self.form {
+                Form::Sorted => count(leaf[META]),
+                Form::Bitmap => self.free_slot(Image(leaf), None).expect("the caller has counted the free slots"),
+                Form::Tagged => self.tags(Image(leaf)).count(),
             };
             let first = self.entry(slot);
             leaf[first..first + K].copy_from_slice(key);
             leaf[first + K..first + K + V].copy_from_slice(value);
-            match self.bitmap_words {
-                0 => leaf[META] = meta(0, slot + 1),
-                _ => leaf[BITMAP + slot / WORD_BITS] |= 1 << (slot % WORD_BITS),
+            match self.form {
+                Form::Sorted => leaf[META] = meta(0, slot + 1),
+                Form::Bitmap => leaf[BITMAP + slot / WORD_BITS] |= 1 << (slot % WORD_BITS),
+                Form::Tagged => leaf[self.tag(slot)] = self.new_tag(Image(leaf)),
             }
         }
+    }
+
+    /// A tag that no entry of a leaf has.
+    pub(super) fn new_tag(&self, leaf: impl View) -> u64 {
+        self.tags(leaf).map(|(.., tag)| tag).filter(|tag| *tag != FIRST_TAG).max().unwrap_or(0) + 1
     }
 
     /// Removes the entries from a key on.
     pub(super) fn truncate(&self, leaf: &mut [u64], from: &[u64; K]) {
         let removed: SmallVec<[usize; 16]> =
             self.slots(Image(leaf)).filter(|&slot| self.key_at(Image(leaf), slot) >= *from).collect();
-        match self.bitmap_words {
-            0 => leaf[META] = meta(0, count(leaf[META]) - removed.len()),
-            _ => removed.into_iter().for_each(|slot| leaf[BITMAP + slot / WORD_BITS] &= !(1 << (slot % WORD_BITS))),
+        match self.form {
+            Form::Sorted => leaf[META] = meta(0, count(leaf[META]) - removed.len()),
+            Form::Bitmap => {
+                removed.into_iter().for_each(|slot| leaf[BITMAP + slot / WORD_BITS] &= !(1 << (slot % WORD_BITS)));
+            }
+            Form::Tagged => {
+                let first = removed.first().copied().unwrap_or(self.leaf_capacity);
+                (first..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
+            }
         }
     }
 }

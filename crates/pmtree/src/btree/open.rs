@@ -41,7 +41,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// 1. the tree's block, and the nodes on one path from the root to a leaf, are blocks of the
     ///    length for this shape, with levels that decrease by one;
     /// 2. the log can be completed or undone;
-    /// 3. the pool has no blocks, if its root word names no tree.
+    /// 3. the pool has no blocks, if its root word names no tree;
+    /// 4. the tree was closed, if its operations are not durable.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &creation::pool_options(M::LAYOUT_ID, &options.pool))?;
         let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool())? else {
@@ -50,6 +51,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
             return Ok(Self::new(pool, layout, block));
         };
+        if !M::IS_DURABLE && !found.was_closed() {
+            return Err(Error::NotClosed { pool: found.pool().name().to_owned(), tree: M::NAME });
+        }
         if is_changing {
             let rehearsed = found.rehearse()?;
             recover::recover(&rehearsed, &layout, block)?;
@@ -68,7 +72,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     fn layout_of(&Options { node_length, .. }: &Options) -> Result<Layout<K, V>> {
         let [key_length, value_length] = [K, V].map(|words| words as u64 * WORD_LENGTH);
         let error = Error::NodeLength { node_length, key_length, value_length };
-        Layout::new(node_length, M::HAS_BITMAP).ok_or(error)
+        Layout::new(node_length, M::FORM).ok_or(error)
     }
 
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
@@ -90,7 +94,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         backend.flush(block..block + length, CREATE);
         let mut leaf = vec![0; layout.words];
         layout.fill_leaf(&mut leaf, 0, &[]);
-        let header = &leaf[..layout.entry(0)];
+        let header = &leaf[..layout.used_words(&leaf)];
         for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(header) {
             backend.store(offset, word);
         }
@@ -122,7 +126,7 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>)
         let (found, expected) = (shape(keys, values), shape(K as u64, V as u64));
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
-    let layout = Layout::<K, V>::new(node_length, M::HAS_BITMAP)
+    let layout = Layout::<K, V>::new(node_length, M::FORM)
         .ok_or_else(|| damaged(pool, block, format!("nodes of {node_length} bytes are impossible")))?;
     blocks::check_own(pool, block, Entries::new(&layout, block).block_length())?;
     let mut is_changing = false;

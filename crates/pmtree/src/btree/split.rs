@@ -5,7 +5,7 @@ use terrane_pmem::{Backend, Intent, Site, View, WORD_LENGTH};
 use super::change::Change;
 use super::layout::{Layout, META, NEXT, ROOT_WORD, count, level, meta};
 use super::log;
-use super::method::Method;
+use super::method::{LogEntry, Method};
 use super::node::Image;
 use super::tree::{BTree, Met};
 use super::versions;
@@ -114,14 +114,21 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         for (offset, &word) in (node..).step_by(WORD_LENGTH as usize).zip(&image[..used]) {
             self.backend().store(offset, word);
         }
-        self.backend().flush(node..node + used as u64 * WORD_LENGTH, NEW);
+        if M::IS_DURABLE {
+            self.backend().flush(node..node + used as u64 * WORD_LENGTH, NEW);
+        }
     }
 
     /// Makes a change of locked nodes that acquires and releases nothing.
-    pub(super) fn make(&self, entry: log::Entry<'_>, change: &Change) {
-        log::commit(self.backend(), entry.offset, change);
-        log::apply(self.backend(), &change.writes);
-        log::clear(self.backend(), entry.offset);
+    pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
+        match entry.filter(|_| M::IS_DURABLE) {
+            None => log::store(self.backend(), &change.writes),
+            Some(entry) => {
+                log::commit(self.backend(), &entry, change);
+                log::apply(self.backend(), &change.writes);
+                log::clear(self.backend(), entry.offset);
+            }
+        }
     }
 
     /// Makes a change of locked nodes, whose new nodes were written. Ends the intent that has
@@ -131,11 +138,20 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// - After it, recovery makes the change, and the entry owns the blocks (T5).
     /// - When the entry is cleared, nodes link the new ones.
     fn make_with(&self, entry: log::Entry<'_>, change: &Change, acquired: Intent<'_, B>) {
-        log::commit(self.backend(), entry.offset, change);
-        log::apply(self.backend(), &change.writes);
-        // While the entry names the blocks, the intent leaves them acquired.
+        if M::IS_DURABLE {
+            log::commit(self.backend(), &entry, change);
+            log::apply(self.backend(), &change.writes);
+            // While the entry names the blocks, the intent leaves them acquired.
+            acquired.finish();
+            log::clear(self.backend(), entry.offset);
+            return;
+        }
+        log::store(self.backend(), &change.writes);
+        for (number, &block) in change.acquired.iter().enumerate() {
+            self.backend().store(log::acquired_link(entry.offset, number), block);
+        }
         acquired.finish();
-        log::clear(self.backend(), entry.offset);
+        log::clear_volatile(self.backend(), entry.offset);
     }
 
     /// Makes a change of locked nodes that releases a node, which is free when no reader is left.
@@ -144,13 +160,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         blocks::check_own(&self.pool, change.released, self.layout.node_length())?;
         let mut released = self.pool.intent();
         released.reserve()?;
-        log::commit(self.backend(), entry.offset, change);
-        log::apply(self.backend(), &change.writes);
+        if M::IS_DURABLE {
+            log::commit(self.backend(), &entry, change);
+            log::apply(self.backend(), &change.writes);
+        } else {
+            log::store(self.backend(), &change.writes);
+            self.backend().store(log::released_link(entry.offset), change.released);
+        }
         if let Err(error) = released.release(change.released, log::released_link(entry.offset)) {
             entry.keep();
             return Err(error.into());
         }
-        log::clear(self.backend(), entry.offset);
+        if M::IS_DURABLE {
+            log::clear(self.backend(), entry.offset);
+        } else {
+            log::clear_volatile(self.backend(), entry.offset);
+        }
         released.retire(&self.pool.pin());
         Ok(())
     }

@@ -23,7 +23,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> PersistentTree for B
     }
 
     fn durability(&self) -> Durability {
-        Durability::of_medium(self.pool().backend().domain())
+        match M::IS_DURABLE {
+            true => Durability::of_medium(self.pool().backend().domain()),
+            false => Durability::Close,
+        }
     }
 
     fn pool(&self) -> &Pool<B> {

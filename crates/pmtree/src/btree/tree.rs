@@ -1,8 +1,9 @@
 //! An open tree, and the way from its root to a leaf.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
-use terrane_pmem::{Backend, Native, Pool, View};
+use terrane_pmem::{Backend, Native, Pool, Site, View};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::layout::{Layout, META, ROOT_WORD, level};
@@ -37,6 +38,22 @@ pub(super) struct Met<'a> {
     pub(super) version: Version,
 }
 
+/// A node on the way to a leaf, and the level that it must have, if that is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) met: Met<'a>,
+    level: Option<u64>,
+}
+
+/// The next node on a way.
+pub(super) enum Step<'a> {
+    Below(Place<'a>),
+    /// There is none: the node is a leaf.
+    Leaf,
+    /// The node has changed, so the way begins anew.
+    Changed,
+}
+
 impl Met<'_> {
     #[inline]
     pub(super) fn is_current(&self) -> bool {
@@ -47,7 +64,8 @@ impl Met<'_> {
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64) -> Self {
         let versions = Versions::new(layout.node_length());
-        Self { pool, layout, block, versions, log: Log::new(), method: PhantomData }
+        let log = Log::new(pool.backend(), log::Entries::new(&layout, block));
+        Self { pool, layout, block, versions, log, method: PhantomData }
     }
 
     /// The pool, to count what operations cost.
@@ -57,6 +75,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     pub(super) fn backend(&self) -> &B {
         self.pool.backend()
+    }
+
+    /// Makes a range of bytes durable, if operations are.
+    pub(super) fn persist(&self, range: Range<u64>, site: Site) {
+        if M::IS_DURABLE {
+            self.backend().persist(range, site);
+        }
     }
 
     /// Offset of the root word.
@@ -115,25 +140,39 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// afterwards.
     pub(super) fn descend(&self, key: &[u64; K]) -> Result<Met<'_>> {
         'restart: loop {
-            let Some((_, mut met)) = self.meet_root() else { continue };
-            let mut expected = None;
+            let Some(mut place) = self.begin() else { continue };
             loop {
-                let node = self.node(met.node)?;
-                let level = level(node.load(META));
-                if expected.map_or(level > LEVEL_MAX, |expected| level != expected) {
-                    if !met.is_current() {
-                        continue 'restart;
-                    }
-                    return Err(self.damaged(met.node, format!("a node states the impossible level {level}")));
-                }
-                let Some(below) = level.checked_sub(1) else { return Ok(met) };
-                let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
-                match self.meet_child(&met, child) {
-                    Some(child) => (met, expected) = (child, Some(below)),
-                    None => continue 'restart,
+                match self.step(&place, key)? {
+                    Step::Below(below) => place = below,
+                    Step::Leaf => return Ok(place.met),
+                    Step::Changed => continue 'restart,
                 }
             }
         }
+    }
+
+    /// The root as the beginning of a way; `None` if it changes meanwhile.
+    #[inline]
+    pub(super) fn begin(&self) -> Option<Place<'_>> {
+        self.meet_root().map(|(_, met)| Place { met, level: None })
+    }
+
+    /// Goes one node down on the way to a key.
+    #[inline]
+    pub(super) fn step(&self, place: &Place<'_>, key: &[u64; K]) -> Result<Step<'_>> {
+        let Place { met, level: expected } = place;
+        let node = self.node(met.node)?;
+        let level = level(node.load(META));
+        if expected.map_or(level > LEVEL_MAX, |expected| level != expected) {
+            return match met.is_current() {
+                false => Ok(Step::Changed),
+                true => Err(self.damaged(met.node, format!("a node states the impossible level {level}"))),
+            };
+        }
+        let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
+        let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+        let child = self.meet_child(met, child);
+        Ok(child.map_or(Step::Changed, |met| Step::Below(Place { met, level: Some(below) })))
     }
 
     /// Returns an error if a committed change could not be finished.

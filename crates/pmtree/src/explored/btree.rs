@@ -13,7 +13,7 @@ use terrane_pmem::{Backend, Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::subject::{MEDIA, in_small_chunks};
-use crate::btree::{BTree, Compared, Options, PersistentMap, PersistentUnsorted};
+use crate::btree::{BTree, BTreeWal, Compared, FastFair, Options, PersistentMap, PersistentUnsorted};
 use crate::{Durability, PersistenceDomain, PersistentTree};
 
 /// Keys of random histories. In trees of two words, four in succession differ in the second word.
@@ -25,7 +25,7 @@ const VALUES: u64 = 3;
 /// Steps of a random history.
 const STEPS: usize = 90;
 
-const PLACES: [Place; 13] = [
+const PLACES: [Place; 17] = [
     Place::both("btree.bitmap.entry"),
     Place::both("btree.bitmap.move"),
     Place::both("btree.bitmap.put"),
@@ -34,10 +34,14 @@ const PLACES: [Place; 13] = [
     Place::both("btree.create"),
     Place::both("btree.create.link"),
     Place::flush("btree.create.root"),
+    Place::both("btree.fast.end"),
+    Place::both("btree.fast.order"),
+    Place::both("btree.fast.value"),
     Place::both("btree.log.apply"),
-    Place::both("btree.log.body"),
     Place::both("btree.log.clear"),
     Place::both("btree.log.commit"),
+    Place::flush("btree.log.later"),
+    Place::fence("btree.log.new"),
     Place::flush("btree.new"),
 ];
 
@@ -203,6 +207,9 @@ where
     }
 }
 
+/// A tree whose flushes and fences can be left out.
+type Traceable<M, const K: usize, const V: usize> = BTree<M, K, V, Dropping<Traced>>;
+
 type Make = fn(&dyn Storage, &Options, bool) -> Checked<Box<dyn NarrowMap>>;
 
 const NAME: &str = "tree";
@@ -248,29 +255,21 @@ impl ExploredMap {
     /// Every configuration that is explored. Nodes are so small that a few entries make several
     /// levels.
     pub fn configurations() -> Vec<Self> {
-        let unsorted = MEDIA.map(|medium| {
-            Self::configured(
-                "unsorted-2-2",
-                make::<BTree<PersistentUnsorted, 2, 2, Dropping<Traced>>, 2, 2>,
-                128,
-                medium,
-            )
+        let wide = MEDIA.into_iter().flat_map(|medium| {
+            [
+                Self::configured("unsorted-2-2", make::<Traceable<PersistentUnsorted, 2, 2>, 2, 2>, 128, medium),
+                Self::configured("wal-2-2", make::<Traceable<BTreeWal, 2, 2>, 2, 2>, 128, medium),
+                Self::configured("fast-2-2", make::<Traceable<FastFair, 2, 2>, 2, 2>, 192, medium),
+            ]
         });
-        let short = [
-            Self::configured(
-                "unsorted-1-1",
-                make::<BTree<PersistentUnsorted, 1, 1, Dropping<Traced>>, 1, 1>,
-                128,
-                MEDIA[0],
-            ),
-            Self::configured(
-                "unsorted-1-2",
-                make::<BTree<PersistentUnsorted, 1, 2, Dropping<Traced>>, 1, 2>,
-                192,
-                MEDIA[0],
-            ),
+        let narrow = [
+            Self::configured("unsorted-1-1", make::<Traceable<PersistentUnsorted, 1, 1>, 1, 1>, 128, MEDIA[0]),
+            Self::configured("unsorted-1-2", make::<Traceable<PersistentUnsorted, 1, 2>, 1, 2>, 192, MEDIA[0]),
+            Self::configured("wal-1-1", make::<Traceable<BTreeWal, 1, 1>, 1, 1>, 128, MEDIA[0]),
+            Self::configured("fast-1-1", make::<Traceable<FastFair, 1, 1>, 1, 1>, 128, MEDIA[0]),
+            Self::configured("fast-1-2", make::<Traceable<FastFair, 1, 2>, 1, 2>, 256, MEDIA[0]),
         ];
-        unsorted.into_iter().chain(short).collect()
+        wide.chain(narrow).collect()
     }
 
     fn configured(name: &str, make: Make, node_length: u64, (medium, domain): (&str, PersistenceDomain)) -> Self {
