@@ -60,12 +60,14 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+pub mod btree;
 mod creation;
 mod error;
 #[cfg(feature = "explorer")]
 pub mod explored;
 mod limits;
 mod rtree;
+mod table;
 mod tree;
 
 pub use error::{Error, Result};

@@ -4,6 +4,8 @@
 //! are its modules. Tests that end their process, or that other builds run, are programs of their
 //! own.
 
+mod btree;
+mod btree_crash;
 mod costs;
 mod crash;
 mod damage;
