@@ -8,7 +8,7 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Counted, Counters, Dropping, Traced};
 use terrane_pmtree::btree::{
-    BTree, BTreeWal, Census, Compared, FastFair, Options, PersistentMap, PersistentUnsorted, UnsortedLeaf,
+    BTree, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted, UnsortedLeaf,
     VolatileBTree,
 };
 use terrane_pmtree::{Durability, Error, PersistenceDomain, PersistentTree};
@@ -126,6 +126,8 @@ fn every_tree_of_the_family_agrees_with_a_btree_map() {
     agrees_with_a_map::<Traceable<FastFair, 2, 2>, 2, 2>(192, 300, 3);
     agrees_with_a_map::<Traceable<FastFair, 1, 1>, 1, 1>(512, 3000, 4);
     agrees_with_a_map::<Traceable<VolatileBTree, 2, 2>, 2, 2>(128, 300, 5);
+    agrees_with_a_map::<Traceable<FastFairSp, 2, 2>, 2, 2>(192, 300, 7);
+    agrees_with_a_map::<Traceable<FastFairSp, 1, 1>, 1, 1>(512, 3000, 8);
     agrees_with_a_map::<Traceable<UnsortedLeaf, 2, 2>, 2, 2>(128, 300, 6);
 }
 
@@ -201,6 +203,7 @@ fn an_insertion_takes_no_more_flushes_and_fences_than_the_papers() {
     assert!(is_within(costs::<Counting<PersistentUnsorted>>(), [4.0, 4.0]));
     assert!(is_within(costs::<Counting<BTreeWal>>(), [12.0, 4.0]));
     assert!(is_within(costs::<Counting<FastFair>>(), [8.0, 6.0]));
+    assert!(is_within(costs::<Counting<FastFairSp>>(), [8.0, 6.0]));
     // Only the allocator flushes.
     assert!(is_within(costs::<Counting<VolatileBTree>>(), [0.5, 0.5]));
     assert!(is_within(costs::<Counting<UnsortedLeaf>>(), [0.5, 0.5]));

@@ -2,6 +2,9 @@
 
 use terrane_pmem::WORD_LENGTH;
 
+use super::layout::ROOT_WORD;
+use super::place;
+
 /// The most blocks that a change acquires: a half of a node, and a root.
 pub(super) const ACQUIRED: usize = 2;
 
@@ -25,7 +28,12 @@ pub(super) struct Change {
     pub(super) acquired: [u64; ACQUIRED],
     /// The node that is removed, or 0.
     pub(super) released: u64,
+    /// The root, if it changes and is in memory.
+    pub(super) memory_root: Option<u64>,
+    /// What is stored to nodes in the pool.
     pub(super) writes: Vec<Write>,
+    /// What is stored to nodes in memory.
+    pub(super) memory_writes: Vec<Write>,
 }
 
 impl Change {
@@ -37,13 +45,23 @@ impl Change {
             while let Some(next) = differing.next_if(|&word| word <= last + 1 + GAP) {
                 last = next;
             }
-            self.writes.push(Write { node, first, words: after[first..=last].to_vec() });
+            let write = Write { node, first, words: after[first..=last].to_vec() };
+            match place::in_memory(node) {
+                Some(_) => self.memory_writes.push(write),
+                None => self.writes.push(write),
+            }
         }
     }
 
-    /// Adds a word at a byte offset of a block.
-    pub(super) fn write_word(&mut self, block: u64, offset: u64, word: u64) {
-        self.writes.push(Write { node: block, first: (offset / WORD_LENGTH) as usize, words: vec![word] });
+    /// Changes the root, which the block's root word leads to or is in memory.
+    pub(super) fn write_root(&mut self, block: u64, root: u64, is_in_memory: bool) {
+        match is_in_memory {
+            true => self.memory_root = Some(root),
+            false => {
+                let first = (ROOT_WORD / WORD_LENGTH) as usize;
+                self.writes.push(Write { node: block, first, words: vec![root] });
+            }
+        }
     }
 }
 

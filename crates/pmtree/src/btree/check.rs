@@ -7,6 +7,7 @@ use terrane_pmem::{Backend, View};
 use super::layout::{META, NEXT, count, level};
 use super::log::{self, Entries, Found};
 use super::method::Method;
+use super::place;
 use super::tree::BTree;
 use crate::limits::LEVEL_MAX;
 use crate::{Result, blocks};
@@ -47,7 +48,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 return Err(self.damaged(self.block, format!("entry {index} of the log is still in use")));
             }
         }
-        let root = self.backend().load(self.root_word());
+        let root = self.root();
         let height = level(self.node(root)?.load(META));
         let mut walk =
             Walk { census: Census { height, ..Census::default() }, reached: BTreeSet::new(), leaves: Vec::new() };
@@ -63,6 +64,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 return Err(self.damaged(*leaf, reason));
             }
         }
+        let first = self.backend().load(self.root_word());
+        if M::INNER_IN_MEMORY && walk.leaves.first().is_none_or(|(leaf, _)| *leaf != first) {
+            return Err(self.damaged(self.root_word(), format!("the chain begins at {first}, not at the first leaf")));
+        }
         let block_length = Entries::new(&self.layout, self.block).block_length();
         let node_length = self.layout.node_length();
         blocks::check(&mut self.pool, (self.block, block_length), node_length, &walk.reached)?;
@@ -77,7 +82,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         (from, to): (Option<[u64; K]>, Option<[u64; K]>),
         walk: &mut Walk<K>,
     ) -> Result<()> {
-        if !walk.reached.insert(node) {
+        if place::in_memory(node).is_none() && !walk.reached.insert(node) {
             return Err(self.damaged(node, "a node is linked twice"));
         }
         let view = self.node(node)?;

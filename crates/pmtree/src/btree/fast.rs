@@ -20,11 +20,18 @@ const VALUE: Site = Site::new("btree.fast.value");
 
 /// Sorted leaves with tags. Only splits, merges and updates of long values are logged.
 #[derive(Debug)]
-pub struct FastFair;
+pub struct Fast<const INNER_IN_MEMORY: bool>;
 
-impl Method for FastFair {
-    const NAME: &'static str = "fast_fair";
-    const LAYOUT_ID: u64 = u64::from_le_bytes(*b"BTREEFF1");
+/// Everything in the pool.
+pub type FastFair = Fast<false>;
+
+/// Selective persistence: inner nodes in memory.
+pub type FastFairSp = Fast<true>;
+
+impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
+    const NAME: &'static str = if INNER_IN_MEMORY { "fast_fair_sp" } else { "fast_fair" };
+    const LAYOUT_ID: u64 = u64::from_le_bytes(if INNER_IN_MEMORY { *b"BTREEFS1" } else { *b"BTREEFF1" });
+    const INNER_IN_MEMORY: bool = INNER_IN_MEMORY;
     const FORM: Form = Form::Tagged;
     const IS_DURABLE: bool = true;
     const LOGS_LEAVES: bool = false;
@@ -104,8 +111,8 @@ impl Method for FastFair {
 }
 
 /// The tag of the slot before a slot.
-fn tag_before<const K: usize, const V: usize, B: Backend>(
-    tree: &BTree<FastFair, K, V, B>,
+fn tag_before<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
     leaf: u64,
     slot: usize,
 ) -> Result<u64> {
@@ -114,7 +121,10 @@ fn tag_before<const K: usize, const V: usize, B: Backend>(
 }
 
 /// Closes the hole that a crash has left in a shift, if there is one.
-fn close_hole<const K: usize, const V: usize, B: Backend>(tree: &BTree<FastFair, K, V, B>, leaf: u64) -> Result<()> {
+fn close_hole<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
+    leaf: u64,
+) -> Result<()> {
     while let Some((hole, ..)) = tree.layout.tags(tree.node(leaf)?).find(|(_, before, tag)| before == tag) {
         shift_left(tree, leaf, hole, Stores::new(tree.backend(), leaf))?;
     }
@@ -122,8 +132,8 @@ fn close_hole<const K: usize, const V: usize, B: Backend>(tree: &BTree<FastFair,
 }
 
 /// Moves the entries behind a slot that does not count to the left by one.
-fn shift_left<const K: usize, const V: usize, B: Backend>(
-    tree: &BTree<FastFair, K, V, B>,
+fn shift_left<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
     leaf: u64,
     hole: usize,
     mut stores: Stores<'_, B>,

@@ -3,7 +3,7 @@
 use terrane_pmem::{Backend, View};
 
 use super::change::Change;
-use super::layout::{Layout, META, NEXT, ROOT_WORD, count, level};
+use super::layout::{Layout, META, NEXT, count, level};
 use super::log;
 use super::method::Method;
 use super::node::Image;
@@ -192,7 +192,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             return Ok(Outcome::Again);
         };
         let mut change = Change { released: root.node, ..Change::default() };
-        change.write_word(self.block, ROOT_WORD, Layout::<K, V>::child_at(self.node(root.node)?, 0));
+        let child = Layout::<K, V>::child_at(self.node(root.node)?, 0);
+        change.write_root(self.block, child, M::INNER_IN_MEMORY);
         self.make_and_release(entry, &change)?;
         lock.remove();
         Ok(Outcome::Changed)

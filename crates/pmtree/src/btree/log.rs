@@ -280,7 +280,7 @@ pub(super) fn read<const K: usize, const V: usize, B: Backend>(
     if lines.any(|line| backend.load(line + LATER_WORDS * WORD_LENGTH) != number) {
         return Ok(Found::Announced(acquired));
     }
-    let mut change = Change { acquired, released: backend.load(released_link(entry)), writes: Vec::new() };
+    let mut change = Change { acquired, released: backend.load(released_link(entry)), ..Change::default() };
     let mut number = 0;
     while number < length {
         let place = word(number);

@@ -3,6 +3,7 @@
 use terrane_pmem::Backend;
 
 use super::method::Method;
+use super::place;
 use super::tree::{BTree, Place, Step};
 use crate::Result;
 
@@ -35,7 +36,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let Some(place) = cursor.place.or_else(|| self.begin()) else { continue };
             match self.step(&place, key)? {
                 Step::Below(below) => {
-                    self.backend().prefetch(below.met.node, self.layout.node_length());
+                    if place::in_memory(below.met.node).is_none() {
+                        self.backend().prefetch(below.met.node, self.layout.node_length());
+                    }
                     cursor.place = Some(below);
                 }
                 Step::Changed => cursor.place = None,

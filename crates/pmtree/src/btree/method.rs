@@ -37,6 +37,9 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// Whether operations are durable. Otherwise only a close makes them so.
     const IS_DURABLE: bool;
 
+    /// Whether inner nodes are in memory, and rebuilt from the leaves by an opening.
+    const INNER_IN_MEMORY: bool = false;
+
     /// Whether every change within a leaf takes a log entry.
     const LOGS_LEAVES: bool;
 

@@ -27,7 +27,9 @@ mod node;
 mod open;
 mod operations;
 mod options;
+mod place;
 mod range;
+mod rebuild;
 mod recover;
 mod sorted;
 mod split;
@@ -37,7 +39,7 @@ mod versions;
 
 pub use bitmap::{PersistentUnsorted, Unsorted, UnsortedLeaf};
 pub use check::Census;
-pub use fast::FastFair;
+pub use fast::{Fast, FastFair, FastFairSp};
 pub use map::{PersistentMap, Visit};
 pub use operations::Compared;
 pub use options::Options;

@@ -7,8 +7,8 @@ use super::layout::{KEY_WORDS, LOG_START, Layout, META, NODE_LENGTH, ROOT_WORD, 
 use super::log::{self, Entries, Found};
 use super::method::Method;
 use super::options::Options;
-use super::recover;
 use super::tree::BTree;
+use super::{rebuild, recover};
 use crate::blocks::damaged;
 use crate::{Error, Result, blocks, creation};
 
@@ -34,12 +34,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
-    /// not depend on the tree's size.
+    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves.
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
     /// 1. the tree's block, and the nodes on one path from the root to a leaf, are blocks of the
-    ///    length for this shape, with levels that decrease by one;
+    ///    length for this shape, with levels that decrease by one; all leaves, if inner nodes are
+    ///    in memory;
     /// 2. the log can be completed or undone;
     /// 3. the pool has no blocks, if its root word names no tree;
     /// 4. the tree was closed, if its operations are not durable.
@@ -57,11 +58,15 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if is_changing {
             let rehearsed = found.rehearse()?;
             recover::recover(&rehearsed, &layout, block)?;
-            check_one_path(&rehearsed, &layout, block)?;
+            check_nodes::<M, K, V, _>(&rehearsed, &layout, block)?;
         }
         let pool = found.take()?;
         recover::recover(&pool, &layout, block)?;
-        Ok(Self::new(pool, layout, block))
+        let tree = Self::new(pool, layout, block);
+        if M::INNER_IN_MEMORY {
+            tree.rebuild()?;
+        }
+        Ok(tree)
     }
 
     /// Makes everything durable, also on the page cache, and marks the pool as closed.
@@ -134,9 +139,21 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>)
         is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
     }
     if !is_changing {
-        check_one_path(pool, &layout, block)?;
+        check_nodes::<M, K, V, B>(pool, &layout, block)?;
     }
     Ok(Some(Verified { block, layout, is_changing }))
+}
+
+/// Checks the nodes that an opening relies on, in a tree with nothing to complete.
+fn check_nodes<M: Method, const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<K, V>,
+    block: u64,
+) -> Result<()> {
+    match M::INNER_IN_MEMORY {
+        true => rebuild::walk(pool, layout, block).map(drop),
+        false => check_one_path(pool, layout, block),
+    }
 }
 
 /// Checks the nodes from the root to one leaf, in a tree with nothing to complete.

@@ -122,7 +122,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             return Ok(if leaf.is_current() { done } else { Attempt::Again });
         }
         // From here on everything that was read holds.
-        let Some(lock) = versions::lock(leaf.word, leaf.version) else { return Ok(Attempt::Again) };
+        let Some(_lock) = versions::lock(leaf.word, leaf.version) else { return Ok(Attempt::Again) };
         let (changed, is_removal) = match (action, found) {
             (Action::Put(value), Some((slot, _))) => (M::set(self, leaf.node, slot, (key, &value), log)?, false),
             (Action::Put(value), None) => (M::put(self, leaf.node, (key, &value), log)?, false),
@@ -134,14 +134,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 let is_underfull = is_removal && self.is_underfull(self.layout.leaf_count(node));
                 Attempt::Done { before, is_underfull }
             }
-            Changed::Full => {
-                lock.unchanged();
-                Attempt::Full
-            }
-            Changed::NeedsLog => {
-                lock.unchanged();
-                Attempt::NeedsLog
-            }
+            // A method may have completed an interrupted change first, so the version goes up.
+            Changed::Full => Attempt::Full,
+            Changed::NeedsLog => Attempt::NeedsLog,
         })
     }
 }

@@ -1,12 +1,14 @@
 //! Splits of full nodes, and the steps of every change of several nodes.
 
 use terrane_pmem::{Backend, Intent, Site, View, WORD_LENGTH};
+use terrane_storage::sync::Ordering;
 
-use super::change::Change;
-use super::layout::{Layout, META, NEXT, ROOT_WORD, count, level, meta};
+use super::change::{Change, Write};
+use super::layout::{Layout, META, NEXT, count, level, meta};
 use super::log;
 use super::method::{LogEntry, Method};
 use super::node::Image;
+use super::place;
 use super::tree::{BTree, Met};
 use super::versions;
 use crate::{Result, blocks};
@@ -62,9 +64,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let before = self.layout.copy(self.node(met.node)?);
         let mut after = before.clone();
         let mut acquired = self.pool.intent();
-        let right = self.acquire(&mut acquired, log::acquired_link(entry.offset, 0))?;
-        let mut upper = vec![0; self.layout.words];
         let level = level(before[META]);
+        let right = self.acquire(&mut acquired, level, log::acquired_link(entry.offset, 0))?;
+        let mut upper = vec![0; self.layout.words];
         let separator = if level == 0 {
             let entries = self.layout.entries_of(Image(&before));
             let (_, moved) = entries.split_at(entries.len().div_ceil(2));
@@ -80,15 +82,16 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             moved[0].0
         };
         self.write_new(right, &upper);
-        let mut change = Change { acquired: [right, 0], ..Change::default() };
+        let in_pool = |node: u64| if place::in_memory(node).is_some() { 0 } else { node };
+        let mut change = Change { acquired: [in_pool(right), 0], ..Change::default() };
         change.write(met.node, &before, &after);
         if above.node == 0 {
-            let root = self.acquire(&mut acquired, log::acquired_link(entry.offset, 1))?;
+            let root = self.acquire(&mut acquired, level + 1, log::acquired_link(entry.offset, 1))?;
             let mut image = vec![0; self.layout.words];
             Layout::<K, V>::fill_inner(&mut image, level + 1, &[([0; K], met.node), (separator, right)]);
             self.write_new(root, &image);
-            change.acquired[1] = root;
-            change.write_word(self.block, ROOT_WORD, root);
+            change.acquired[1] = in_pool(root);
+            change.write_root(self.block, root, M::INNER_IN_MEMORY);
         } else {
             let before = self.layout.copy(self.node(above.node)?);
             let mut children = self.layout.children_of(Image(&before));
@@ -101,8 +104,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok(())
     }
 
-    /// Acquires a block for a node that nobody else has met.
-    fn acquire(&self, intent: &mut Intent<'_, B>, link: u64) -> Result<u64> {
+    /// A node of a level that nobody else has met.
+    fn acquire(&self, intent: &mut Intent<'_, B>, level: u64, link: u64) -> Result<u64> {
+        if M::INNER_IN_MEMORY && level > 0 {
+            return Ok(self.new_in_memory());
+        }
         let node = intent.acquire(self.layout.node_length(), link)?;
         self.versions.revive(node);
         Ok(node)
@@ -111,6 +117,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Writes a new node and flushes it. The log fences.
     fn write_new(&self, node: u64, image: &[u64]) {
         let used = self.layout.used_words(image);
+        if place::in_memory(node).is_some() {
+            return self.store_in_memory(node, 0, &image[..used]);
+        }
         for (offset, &word) in (node..).step_by(WORD_LENGTH as usize).zip(&image[..used]) {
             self.backend().store(offset, word);
         }
@@ -121,7 +130,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Makes a change of locked nodes that acquires and releases nothing.
     pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
-        match entry.filter(|_| M::IS_DURABLE) {
+        match entry.filter(|_| self.is_logged(change)) {
             None => log::store(self.backend(), &change.writes),
             Some(entry) => {
                 log::commit(self.backend(), &entry, change);
@@ -129,6 +138,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 log::clear(self.backend(), entry.offset);
             }
         }
+        self.make_in_memory(change);
     }
 
     /// Makes a change of locked nodes, whose new nodes were written. Ends the intent that has
@@ -138,24 +148,31 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// - After it, recovery makes the change, and the entry owns the blocks (T5).
     /// - When the entry is cleared, nodes link the new ones.
     fn make_with(&self, entry: log::Entry<'_>, change: &Change, acquired: Intent<'_, B>) {
-        if M::IS_DURABLE {
+        if self.is_logged(change) {
             log::commit(self.backend(), &entry, change);
             log::apply(self.backend(), &change.writes);
             // While the entry names the blocks, the intent leaves them acquired.
             acquired.finish();
             log::clear(self.backend(), entry.offset);
-            return;
+        } else {
+            log::store(self.backend(), &change.writes);
+            for (number, &block) in change.acquired.iter().enumerate() {
+                self.backend().store(log::acquired_link(entry.offset, number), block);
+            }
+            acquired.finish();
+            log::clear_volatile(self.backend(), entry.offset);
         }
-        log::store(self.backend(), &change.writes);
-        for (number, &block) in change.acquired.iter().enumerate() {
-            self.backend().store(log::acquired_link(entry.offset, number), block);
-        }
-        acquired.finish();
-        log::clear_volatile(self.backend(), entry.offset);
+        self.make_in_memory(change);
     }
 
     /// Makes a change of locked nodes that releases a node, which is free when no reader is left.
     pub(super) fn make_and_release(&self, entry: log::Entry<'_>, change: &Change) -> Result<()> {
+        if let Some(index) = place::in_memory(change.released) {
+            // Inner nodes are in memory, all of them, so there is nothing to log.
+            self.make_in_memory(change);
+            self.inners.retire(index, &self.pool.pin());
+            return Ok(());
+        }
         // Everything that can fail comes before the commitment.
         blocks::check_own(&self.pool, change.released, self.layout.node_length())?;
         let mut released = self.pool.intent();
@@ -176,7 +193,23 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         } else {
             log::clear_volatile(self.backend(), entry.offset);
         }
+        self.make_in_memory(change);
         released.retire(&self.pool.pin());
         Ok(())
+    }
+
+    /// Whether a change takes a commitment in the log.
+    fn is_logged(&self, change: &Change) -> bool {
+        M::IS_DURABLE && !change.writes.is_empty()
+    }
+
+    /// Stores the words of a change that are in memory.
+    fn make_in_memory(&self, change: &Change) {
+        for Write { node, first, words } in &change.memory_writes {
+            self.store_in_memory(*node, *first, words);
+        }
+        if let Some(root) = change.memory_root {
+            self.memory_root.store(root, Ordering::Release);
+        }
     }
 }

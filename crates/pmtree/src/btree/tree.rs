@@ -3,12 +3,13 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use terrane_pmem::{Backend, Native, Pool, Site, View};
+use terrane_pmem::{Arena, Backend, Native, Pool, Site, View};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::layout::{Layout, META, ROOT_WORD, level};
 use super::log::{self, Log};
 use super::method::Method;
+use super::place::{self, Words};
 use super::versions::{self, Version, Versions};
 use crate::limits::LEVEL_MAX;
 use crate::{Error, Result, blocks};
@@ -26,6 +27,10 @@ pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {
     pub(super) block: u64,
     pub(super) versions: Versions,
     pub(super) log: Log,
+    /// Inner nodes in memory, each behind its version.
+    pub(super) inners: Arena,
+    /// The root, if inner nodes are in memory. The root word leads to the first leaf then.
+    pub(super) memory_root: AtomicU64,
     method: PhantomData<M>,
 }
 
@@ -65,7 +70,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64) -> Self {
         let versions = Versions::new(layout.node_length());
         let log = Log::new(pool.backend(), log::Entries::new(&layout, block));
-        Self { pool, layout, block, versions, log, method: PhantomData }
+        let inners = Arena::new(1 + layout.words);
+        let memory_root = AtomicU64::new(pool.backend().load(block + ROOT_WORD));
+        Self { pool, layout, block, versions, log, inners, memory_root, method: PhantomData }
     }
 
     /// The pool, to count what operations cost.
@@ -95,10 +102,48 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// The words of a node.
     #[inline]
-    pub(super) fn node(&self, node: u64) -> Result<B::View<'_>> {
+    pub(super) fn node(&self, node: u64) -> Result<Words<'_, B>> {
+        if let Some(index) = place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
+            return Ok(Words::Memory(&self.inners.words(index)[1..]));
+        }
         let length = self.layout.node_length();
         self.pool.check_range(node, length)?;
-        Ok(self.backend().view(node, length))
+        Ok(Words::Pool(self.backend().view(node, length)))
+    }
+
+    /// The word with a node's version.
+    #[inline]
+    pub(super) fn version_of(&self, node: u64) -> &AtomicU64 {
+        match place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
+            Some(index) => &self.inners.words(index)[0],
+            None => self.versions.of(node),
+        }
+    }
+
+    #[inline]
+    pub(super) fn root(&self) -> u64 {
+        match M::INNER_IN_MEMORY {
+            true => self.memory_root.load(Ordering::Acquire),
+            false => self.backend().load(self.root_word()),
+        }
+    }
+
+    /// Bytes of memory for inner nodes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.inners.bytes()
+    }
+
+    /// A new node in memory.
+    pub(super) fn new_in_memory(&self) -> u64 {
+        place::name(self.inners.allocate())
+    }
+
+    /// Stores words of a node in memory.
+    pub(super) fn store_in_memory(&self, node: u64, first: usize, words: &[u64]) {
+        let Some(index) = place::in_memory(node) else { return };
+        for (target, &word) in self.inners.words(index)[1 + first..].iter().zip(words) {
+            target.store(word, Ordering::Release);
+        }
     }
 
     pub(super) fn take_log_entry(&self) -> log::Entry<'_> {
@@ -108,7 +153,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Meets a node; `None` if it was removed.
     #[inline]
     pub(super) fn meet(&self, node: u64) -> Option<Met<'_>> {
-        let word = self.versions.of(node);
+        let word = self.version_of(node);
         versions::read(word).map(|version| Met { node, word, version })
     }
 
@@ -117,7 +162,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     pub(super) fn meet_root(&self) -> Option<(Met<'_>, Met<'_>)> {
         let word = &self.versions.root;
         let above = Met { node: 0, word, version: versions::read(word)? };
-        let root = self.backend().load(self.root_word());
+        let root = self.root();
         if !above.is_current() {
             return None;
         }

@@ -75,7 +75,8 @@ pub(super) struct Lock<'a> {
 /// Locks a node, if it still has a version.
 pub(super) fn lock(word: &AtomicU64, Version(version): Version) -> Option<Lock<'_>> {
     let locked = word.compare_exchange(version, version | LOCKED, Ordering::AcqRel, Ordering::Relaxed);
-    locked.is_ok().then_some(Lock { word, version, bits: 0 })
+    // Made only if the node is locked, since dropping it unlocks the node.
+    locked.is_ok().then(|| Lock { word, version, bits: 0 })
 }
 
 impl Lock<'_> {

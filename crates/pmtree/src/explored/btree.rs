@@ -13,7 +13,7 @@ use terrane_pmem::{Backend, Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
 use super::subject::{MEDIA, in_small_chunks};
-use crate::btree::{BTree, BTreeWal, Compared, FastFair, Options, PersistentMap, PersistentUnsorted};
+use crate::btree::{BTree, BTreeWal, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted};
 use crate::{Durability, PersistenceDomain, PersistentTree};
 
 /// Keys of random histories. In trees of two words, four in succession differ in the second word.
@@ -260,6 +260,7 @@ impl ExploredMap {
                 Self::configured("unsorted-2-2", make::<Traceable<PersistentUnsorted, 2, 2>, 2, 2>, 128, medium),
                 Self::configured("wal-2-2", make::<Traceable<BTreeWal, 2, 2>, 2, 2>, 128, medium),
                 Self::configured("fast-2-2", make::<Traceable<FastFair, 2, 2>, 2, 2>, 192, medium),
+                Self::configured("sp-2-2", make::<Traceable<FastFairSp, 2, 2>, 2, 2>, 192, medium),
             ]
         });
         let narrow = [
