@@ -16,6 +16,7 @@ mod logged;
 mod look_ups;
 mod marks;
 mod model;
+mod pear;
 mod pmr;
 mod pmr_threads;
 mod relied_on;

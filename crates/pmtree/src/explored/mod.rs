@@ -6,6 +6,7 @@
 mod fbr;
 #[cfg(feature = "baselines")]
 mod logged;
+mod pear;
 mod pmr;
 mod small;
 mod spread;
@@ -15,6 +16,7 @@ mod subject;
 pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;
+pub use pear::Pear;
 pub use pmr::Pmr;
 pub use small::{Recoveries, SmallTrees, small_trees};
 pub use steps::{Model, Step, random_steps, steps_in_turn, steps_of_few};

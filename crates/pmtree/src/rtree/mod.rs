@@ -6,6 +6,8 @@ pub mod fbr;
 #[cfg(feature = "baselines")]
 pub mod logged;
 mod nearest;
+mod pack;
+pub mod pear;
 pub mod pmr;
 mod rect;
 mod search;

@@ -1,0 +1,227 @@
+//! The chains of the levels: each has the level's nodes in the pool, in any order.
+//!
+//! The word that leads to a node, in its predecessor or in the tree's block, owns the node (R1). So
+//! an intent knows one link. A node enters the chain before a parent in the pool gets it, and leaves
+//! the chain after the parent has lost it. One mutex guards all chains; it is taken last, by splits,
+//! merges and moves.
+//!
+//! The last word of a node names a node before it, so that it is found without a walk. After a crash
+//! that may be a few nodes before it, but never a node that was freed:
+//! - a new node enters the chain, and then its successor gets its name;
+//! - the successor of a leaving node gets the predecessor's name, durably, before the node leaves.
+
+use terrane_pmem::{Backend, Guard, Intent, Site, WORD_LENGTH};
+use terrane_storage::sync::MutexGuard;
+
+use super::layout::{
+    ALIGNMENT, BITMAP, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED, head,
+    locked,
+};
+use super::node::{Branch, Node};
+use super::tree::PearTree;
+use crate::Result;
+
+const FILL: Site = Site::new("pear.chain.fill");
+const LINK: Site = Site::new("pear.chain.link");
+const LINK_FIRST: Site = Site::new("pear.chain.link.first");
+const PREVIOUS: Site = Site::new("pear.chain.previous");
+const UNLINK_PREVIOUS: Site = Site::new("pear.chain.unlink.previous");
+const UNLINK: Site = Site::new("pear.chain.unlink");
+const DYING_SET: Site = Site::new("pear.chain.dying");
+const DYING_CLEAR: Site = Site::new("pear.chain.dying.clear");
+const DYING_BRANCH: Site = Site::new("pear.chain.dying.branch");
+
+/// The right to change the chains.
+pub(super) type Chains<'a> = MutexGuard<'a, ()>;
+
+impl<const D: usize, B: Backend> PearTree<D, B> {
+    /// Adds a node behind the one that is split, and marks that durably: it is in *Insert 02*, and
+    /// turns into *Insert 03* when its parent has the new one. The new node is in *Insert 04*.
+    ///
+    /// Mask, partner and marks share a line with the link, and are stored before it. So a crash that
+    /// leaves the link leaves them too.
+    pub(super) fn link_half(&self, split: &Node<'_, D, B>, moved: u64, branches: &[Branch<D>]) -> Result<u64> {
+        let _chains = self.chains.lock();
+        let mut intent = self.pool.intent();
+        let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, split.at + NEXT as u64 * WORD_LENGTH)?;
+        let (node, next) = (self.node(at)?, split.load(NEXT));
+        let level = split.level();
+        let parent = split.load(PARENT);
+        node.fill(locked(level, SPLIT_STARTED, self.session), next, (parent, split.at), branches);
+        self.flush_new(&node, split.at, FILL);
+        split.store(MASK, moved);
+        split.store(PARTNER, at);
+        split.mark(REORGANIZING | SPLIT_STARTED);
+        split.store(NEXT, at);
+        split.persist_header(LINK);
+        self.set_previous(next, at, PREVIOUS)?;
+        intent.finish();
+        Ok(at)
+    }
+
+    /// Adds a node at the beginning of a level's chain, locked.
+    pub(super) fn link_first(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
+        let _chains = self.chains.lock();
+        let link = self.block + head(level);
+        let mut intent = self.pool.intent();
+        let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, link)?;
+        let (node, next) = (self.node(at)?, self.backend().load(link));
+        node.fill(locked(level, 0, self.session), next, (parent, 0), branches);
+        self.flush_new(&node, 0, FILL);
+        self.backend().store(link, at);
+        self.backend().persist(link..link + WORD_LENGTH, LINK_FIRST);
+        self.set_previous(next, at, PREVIOUS)?;
+        intent.finish();
+        Ok(at)
+    }
+
+    fn flush_new(&self, node: &Node<'_, D, B>, previous: u64, site: Site) {
+        let (level, last) = (node.level(), self.layout.previous_word());
+        node.store(last, previous);
+        node.flush(META..self.layout.target_word(level, node.count()), site);
+        node.persist(last..last + 1, site);
+    }
+
+    fn set_previous(&self, at: u64, previous: u64, site: Site) -> Result<()> {
+        if at != 0 {
+            let (node, word) = (self.node(at)?, self.layout.previous_word());
+            node.store(word, previous);
+            node.persist(word..word + 1, site);
+        }
+        Ok(())
+    }
+
+    /// Removes a node from its parent and from the chain, by an intent that has space. Nobody else
+    /// can change either.
+    ///
+    /// Durable after each step: the tree's block names the node; the parent has lost it (*Delete
+    /// 08*); the chain has lost it, and the intent frees it; the block has forgotten it.
+    pub(super) fn remove_branch(
+        &self,
+        parent: &Node<'_, D, B>,
+        slot: usize,
+        node: &Node<'_, D, B>,
+        intent: Intent<'_, B>,
+        guard: &Guard<'_>,
+    ) -> Result<()> {
+        let chains = self.chains.lock();
+        let parent_at = if parent.is_volatile() { 0 } else { parent.at };
+        self.set_dying(parent_at, node.at, DYING_SET);
+        parent.store(BITMAP, parent.bitmap() & !(1 << slot));
+        parent.persist_header(DYING_BRANCH);
+        self.unlink_in(&chains, node, intent, Some(guard))?;
+        self.set_dying(0, 0, DYING_CLEAR);
+        Ok(())
+    }
+
+    /// Removes a node that no parent has from the chain, and frees it: at once, or when readers have
+    /// left.
+    pub(super) fn unlink(&self, node: &Node<'_, D, B>, guard: Option<&Guard<'_>>) -> Result<()> {
+        self.unlink_with(node, self.pool.intent(), guard)
+    }
+
+    /// Does the same by an intent that may have space.
+    pub(super) fn unlink_with(
+        &self,
+        node: &Node<'_, D, B>,
+        intent: Intent<'_, B>,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let chains = self.chains.lock();
+        self.unlink_in(&chains, node, intent, guard)
+    }
+
+    fn unlink_in(
+        &self,
+        _: &Chains<'_>,
+        node: &Node<'_, D, B>,
+        mut intent: Intent<'_, B>,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let (link, previous) = self.find_link(node)?;
+        let next = node.load(NEXT);
+        intent.release(node.at, link)?;
+        self.set_previous(next, previous, UNLINK_PREVIOUS)?;
+        self.backend().store(link, next);
+        self.backend().persist(link..link + WORD_LENGTH, UNLINK);
+        match guard {
+            Some(guard) => intent.retire(guard),
+            None => intent.finish(),
+        }
+        Ok(())
+    }
+
+    /// The word that leads to a node, and the node that it lies in; 0 for the tree's block.
+    fn find_link(&self, node: &Node<'_, D, B>) -> Result<(u64, u64)> {
+        let level = node.level();
+        let mut previous = node.load(self.layout.previous_word());
+        let mut steps = 0;
+        loop {
+            let link = match previous {
+                0 => self.block + head(level),
+                at => self.checked(at, level)?.at + NEXT as u64 * WORD_LENGTH,
+            };
+            let next = self.backend().load(link);
+            if next == node.at {
+                return Ok((link, previous));
+            }
+            steps += 1;
+            if next == 0 || self.are_too_many(steps) {
+                return Err(self.damaged(node.at, "a node is not in the chain of its level"));
+            }
+            previous = next;
+        }
+    }
+
+    /// Names the node that is being removed. The parent comes first, so that a node that is named
+    /// has the parent of this removal.
+    fn set_dying(&self, parent: u64, node: u64, site: Site) {
+        let (backend, block) = (self.backend(), self.block);
+        if node == 0 {
+            backend.store(block + DYING, 0);
+        } else {
+            backend.store(block + DYING_PARENT, parent);
+            backend.store(block + DYING, node);
+        }
+        backend.persist(block + DYING_PARENT..block + DYING + WORD_LENGTH, site);
+    }
+
+    /// Completes the removal that a crash has interrupted, when the tree is opened.
+    pub(super) fn complete_removal(&self) -> Result<()> {
+        let [parent, at] = [DYING_PARENT, DYING].map(|word| self.backend().load(self.block + word));
+        if at == 0 {
+            return Ok(());
+        }
+        // The intent was settled when the pool was opened: the node is free if the chain has lost it.
+        if self.pool.is_acquired(at)? {
+            if parent != 0 {
+                let parent = self.node(parent)?;
+                if let Some(slot) = parent.slot_of(at) {
+                    parent.store(BITMAP, parent.bitmap() & !(1 << slot));
+                    parent.persist_header(DYING_BRANCH_AGAIN);
+                }
+            }
+            self.unlink(&self.node(at)?, None)?;
+        }
+        self.set_dying(0, 0, DYING_CLEAR_AGAIN);
+        Ok(())
+    }
+
+    /// The nodes of a level's chain, while nobody changes it.
+    pub(super) fn walk(&self, level: u64) -> Result<Vec<u64>> {
+        let mut nodes = Vec::new();
+        let mut at = self.backend().load(self.block + head(level));
+        while at != 0 {
+            let node = self.checked(at, level)?;
+            nodes.push(at);
+            if self.are_too_many(nodes.len() as u64) {
+                return Err(self.damaged(at, "the chain of a level is a circle"));
+            }
+            at = node.load(NEXT);
+        }
+        Ok(nodes)
+    }
+}
+
+const DYING_BRANCH_AGAIN: Site = Site::new("pear.recover.dying.branch");
+const DYING_CLEAR_AGAIN: Site = Site::new("pear.recover.dying.clear");
