@@ -3,8 +3,8 @@
 //! - [`fbr::FbrTree`] lies in persistent memory as a whole, and opens at once. Writers lock nodes.
 //! - [`pmr::PmrTree`] has its inner nodes in memory, which opening rebuilds. No operation takes a
 //!   lock, and an insertion writes less.
-//! - [`pear::PearTree`] has as many of its inner nodes in memory as a budget allows, also none. The
-//!   budget can change while the tree is in use.
+//! - [`pear::PearTree`] keeps inner nodes in memory up to a budget, which may be zero. The budget
+//!   can change while the tree is in use.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
 //! - With direct access to persistent memory, insertions survive a power loss.

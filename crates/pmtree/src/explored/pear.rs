@@ -13,7 +13,49 @@ use crate::{PersistenceDomain, Split};
 const STEPS: usize = 60;
 const STEPS_LARGE: usize = 230;
 
-const PLACES: [Place; 0] = [];
+const PLACES: [Place; 41] = [
+    Place::both("pear.chain.dying"),
+    Place::both("pear.chain.dying.branch"),
+    Place::both("pear.chain.dying.clear"),
+    Place::both("pear.chain.fill"),
+    Place::both("pear.chain.link"),
+    Place::both("pear.chain.link.first"),
+    Place::both("pear.chain.previous"),
+    Place::both("pear.chain.unlink"),
+    Place::both("pear.chain.unlink.previous"),
+    Place::both("pear.create"),
+    Place::flush("pear.create.leaf"),
+    Place::both("pear.create.link"),
+    Place::both("pear.delete.map"),
+    Place::both("pear.insert.enlarge"),
+    Place::both("pear.insert.entry"),
+    Place::both("pear.insert.map"),
+    Place::flush("pear.insert.rely"),
+    Place::both("pear.merge.box"),
+    Place::fence("pear.merge.copy"),
+    Place::flush("pear.merge.copy.entry"),
+    Place::both("pear.merge.done"),
+    Place::both("pear.merge.gain"),
+    Place::both("pear.merge.lose"),
+    Place::both("pear.merge.mark"),
+    Place::flush("pear.merge.partners"),
+    Place::both("pear.open.clean"),
+    Place::both("pear.read.persist"),
+    Place::both("pear.recover.dying.branch"),
+    Place::both("pear.recover.dying.clear"),
+    Place::fence("pear.redistribute.copy"),
+    Place::both("pear.redistribute.done"),
+    Place::both("pear.redistribute.gain"),
+    Place::both("pear.redistribute.lose"),
+    Place::both("pear.repair.merge"),
+    Place::both("pear.repair.redistribute"),
+    Place::both("pear.repair.split"),
+    Place::both("pear.repair.unmark"),
+    Place::both("pear.split.branch"),
+    Place::both("pear.split.branch.map"),
+    Place::both("pear.split.done"),
+    Place::both("pear.top"),
+];
 
 /// A PeaR-Tree with some options.
 #[derive(Clone, Debug)]

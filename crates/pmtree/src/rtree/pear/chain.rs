@@ -1,12 +1,12 @@
 //! The chains of the levels: each has the level's nodes in the pool, in any order.
 //!
 //! The word that leads to a node, in its predecessor or in the tree's block, owns the node (R1). So
-//! an intent knows one link. A node enters the chain before a parent in the pool gets it, and leaves
-//! the chain after the parent has lost it. One mutex guards all chains; it is taken last, by splits,
-//! merges and moves.
+//! an intent knows one link. A node enters the chain before a parent in the pool gets it, and
+//! leaves the chain after the parent has lost it. One mutex guards all chains; it is taken last, by
+//! splits, merges and moves.
 //!
-//! The last word of a node names a node before it, so that it is found without a walk. After a crash
-//! that may be a few nodes before it, but never a node that was freed:
+//! The last word of a node names a node before it, so that it is found without a walk. After a
+//! crash that may be a few nodes before it, but never a node that was freed:
 //! - a new node enters the chain, and then its successor gets its name;
 //! - the successor of a leaving node gets the predecessor's name, durably, before the node leaves.
 
@@ -30,6 +30,8 @@ const UNLINK: Site = Site::new("pear.chain.unlink");
 const DYING_SET: Site = Site::new("pear.chain.dying");
 const DYING_CLEAR: Site = Site::new("pear.chain.dying.clear");
 const DYING_BRANCH: Site = Site::new("pear.chain.dying.branch");
+const DYING_BRANCH_AGAIN: Site = Site::new("pear.recover.dying.branch");
+const DYING_CLEAR_AGAIN: Site = Site::new("pear.recover.dying.clear");
 
 /// The right to change the chains.
 pub(super) type Chains<'a> = MutexGuard<'a, ()>;
@@ -38,48 +40,55 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Adds a node behind the one that is split, and marks that durably: it is in *Insert 02*, and
     /// turns into *Insert 03* when its parent has the new one. The new node is in *Insert 04*.
     ///
-    /// Mask, partner and marks share a line with the link, and are stored before it. So a crash that
-    /// leaves the link leaves them too.
+    /// Mask, partner and marks share a line with the link, and are stored before it. So a crash
+    /// that leaves the link leaves them too.
     pub(super) fn link_half(&self, split: &Node<'_, D, B>, moved: u64, branches: &[Branch<D>]) -> Result<u64> {
-        let _chains = self.chains.lock();
-        let mut intent = self.pool.intent();
-        let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, split.at + NEXT as u64 * WORD_LENGTH)?;
-        let (node, next) = (self.node(at)?, split.load(NEXT));
-        let level = split.level();
-        let parent = split.load(PARENT);
-        node.fill(locked(level, SPLIT_STARTED, self.session), next, (parent, split.at), branches);
-        self.flush_new(&node, split.at, FILL);
-        split.store(MASK, moved);
-        split.store(PARTNER, at);
-        split.mark(REORGANIZING | SPLIT_STARTED);
-        split.store(NEXT, at);
-        split.persist_header(LINK);
-        self.set_previous(next, at, PREVIOUS)?;
-        intent.finish();
-        Ok(at)
+        let meta = locked(split.level(), SPLIT_STARTED, self.session);
+        let link = split.at + NEXT as u64 * WORD_LENGTH;
+        self.enter_chain(link, split.at, (meta, split.load(PARENT), split.at), branches, |at| {
+            split.store(MASK, moved);
+            split.store(PARTNER, at);
+            split.mark(REORGANIZING | SPLIT_STARTED);
+            split.store(NEXT, at);
+            split.persist_header(LINK);
+        })
     }
 
     /// Adds a node at the beginning of a level's chain, locked.
     pub(super) fn link_first(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
-        let _chains = self.chains.lock();
+        let meta = locked(level, 0, self.session);
         let link = self.block + head(level);
+        self.enter_chain(link, 0, (meta, parent, 0), branches, |at| {
+            self.backend().store(link, at);
+            self.backend().persist(link..link + WORD_LENGTH, LINK_FIRST);
+        })
+    }
+
+    /// Durable after each step: the node is acquired and filled; it is linked; its successor knows
+    /// it; the intent has ended.
+    fn enter_chain(
+        &self,
+        link: u64,
+        previous: u64,
+        (meta, parent, partner): (u64, u64, u64),
+        branches: &[Branch<D>],
+        store_link: impl FnOnce(u64),
+    ) -> Result<u64> {
+        let _chains = self.chains.lock();
         let mut intent = self.pool.intent();
         let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, link)?;
         let (node, next) = (self.node(at)?, self.backend().load(link));
-        node.fill(locked(level, 0, self.session), next, (parent, 0), branches);
-        self.flush_new(&node, 0, FILL);
-        self.backend().store(link, at);
-        self.backend().persist(link..link + WORD_LENGTH, LINK_FIRST);
+        node.fill(meta, next, (parent, partner), branches);
+        let (level, last) = (node.level(), self.layout.previous_word());
+        node.store(last, previous);
+        for words in [META..self.layout.target_word(level, branches.len()), last..last + 1] {
+            node.flush(words, FILL);
+        }
+        self.backend().fence(FILL);
+        store_link(at);
         self.set_previous(next, at, PREVIOUS)?;
         intent.finish();
         Ok(at)
-    }
-
-    fn flush_new(&self, node: &Node<'_, D, B>, previous: u64, site: Site) {
-        let (level, last) = (node.level(), self.layout.previous_word());
-        node.store(last, previous);
-        node.flush(META..self.layout.target_word(level, node.count()), site);
-        node.persist(last..last + 1, site);
     }
 
     fn set_previous(&self, at: u64, previous: u64, site: Site) -> Result<()> {
@@ -114,8 +123,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(())
     }
 
-    /// Removes a node that no parent has from the chain, and frees it: at once, or when readers have
-    /// left.
+    /// Removes a node that no parent has from the chain, and frees it: at once, or when readers
+    /// have left.
     pub(super) fn unlink(&self, node: &Node<'_, D, B>, guard: Option<&Guard<'_>>) -> Result<()> {
         self.unlink_with(node, self.pool.intent(), guard)
     }
@@ -192,7 +201,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if at == 0 {
             return Ok(());
         }
-        // The intent was settled when the pool was opened: the node is free if the chain has lost it.
+        // The intent was settled when the pool was opened: the node is free if the chain has lost
+        // it.
         if self.pool.is_acquired(at)? {
             if parent != 0 {
                 let parent = self.node(parent)?;
@@ -222,6 +232,3 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(nodes)
     }
 }
-
-const DYING_BRANCH_AGAIN: Site = Site::new("pear.recover.dying.branch");
-const DYING_CLEAR_AGAIN: Site = Site::new("pear.recover.dying.clear");

@@ -23,7 +23,8 @@ struct Walk {
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Checks every invariant of the structure.
     /// - Levels are right, and boxes contain the entries below them.
-    /// - A node in the pool has children in the pool. The chains have exactly the nodes in the pool.
+    /// - A node in the pool has children in the pool. The chains have exactly the nodes in the
+    ///   pool.
     /// - The word about the root is right, and the nodes in memory are those that were counted.
     /// - The acquired blocks are exactly those of the tree, with the length of its nodes.
     ///

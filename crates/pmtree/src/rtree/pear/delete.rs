@@ -17,8 +17,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// there was one. Coordinates are compared as numbers, so a box at -0.0 equals one at 0.0. When
     /// it returns, the entry is gone durably.
     ///
-    /// Durable after each step: the entry is gone; then what a merge makes. If there is no space for
-    /// that, the leaf stays as it is.
+    /// Durable after each step: the entry is gone; then what a merge makes. If there is no space
+    /// for that, the leaf stays as it is.
     pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         let rect = self.layout.stored(rect);
         let guard = self.pool.pin();

@@ -22,8 +22,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// is not in the tree.
     ///
     /// Durable after each step: boxes are larger than they need be; the entry is written, in a slot
-    /// that is not valid; its bit is set. A crash leaves the leaf in *State 01*. Without a split and
-    /// where no box grows, this takes two flushes and two fences.
+    /// that is not valid; its bit is set. A crash leaves the leaf in *State 01*. Without a split
+    /// and where no box grows, this takes two flushes and two fences.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         let rect = self.layout.stored(rect);
         self.with_space(|guard| {

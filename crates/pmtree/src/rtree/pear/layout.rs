@@ -69,7 +69,8 @@ pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const INNER_FAN_OUT: u64 = 2 * WORD_LENGTH;
 pub(super) const SINGLE: u64 = 3 * WORD_LENGTH;
-/// The root's offset, if it lies in the pool. Otherwise the highest level of which all nodes do.
+/// The root's offset, if it lies in the pool. Otherwise the complete level:
+/// the highest one with all its nodes in the pool.
 pub(super) const TOP: u64 = LINE_LENGTH;
 /// A node that is being removed, and its parent, if that lies in the pool. The parent comes first.
 pub(super) const DYING_PARENT: u64 = LINE_LENGTH + WORD_LENGTH;

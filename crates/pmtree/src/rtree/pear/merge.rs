@@ -22,6 +22,12 @@ const MARK: Site = Site::new("pear.merge.mark");
 const GAIN: Site = Site::new("pear.merge.gain");
 const LOSE: Site = Site::new("pear.merge.lose");
 const DONE: Site = Site::new("pear.merge.done");
+const COPY_ENTRY: Site = Site::new("pear.merge.copy.entry");
+const PARTNERS: Site = Site::new("pear.merge.partners");
+const COPY_BACK: Site = Site::new("pear.redistribute.copy");
+const GAIN_BACK: Site = Site::new("pear.redistribute.gain");
+const LOSE_SOME: Site = Site::new("pear.redistribute.lose");
+const DONE_BOTH: Site = Site::new("pear.redistribute.done");
 
 /// Two siblings, locked: one with too few entries and another one.
 struct Pair<'p, 'a, const D: usize, B: Backend> {
@@ -72,11 +78,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// Moves all entries of a node to its sibling, and removes the node.
     ///
-    /// Durable after each step: copies, masks and partners; the sibling's box; the marks (*Delete
-    /// 02* and *03*; the parent is in *Delete 05*); the copies count, and all entries are there
-    /// twice; the node is empty (*Delete 06*; the parent is in *Delete 07*); the sibling is in no
-    /// state; the parent has lost the node (*Delete 08*).
-    fn merge(&self, Pair { parent, node, sibling }: Pair<'_, '_, D, B>, guard: &Guard<'_>) -> Result<()> {
+    /// Durable after each step:
+    /// 1. copies, masks and partners; the sibling's box;
+    /// 2. the marks: *Delete 02* and *03*, and the parent is in *Delete 05*;
+    /// 3. the copies count, and all entries are there twice;
+    /// 4. the node is empty: *Delete 06*, and the parent is in *Delete 07*;
+    /// 5. the sibling is in no state;
+    /// 6. the parent has lost the node: *Delete 08*.
+    fn merge<'a>(&'a self, Pair { parent, node, sibling }: Pair<'_, 'a, D, B>, guard: &Guard<'_>) -> Result<()> {
         let branches: Vec<Branch<D>> = node.branches(node.bitmap()).map(|(_, branch)| branch).collect();
         let both_in_pool = !node.is_volatile() && !sibling.is_volatile();
         // What can fail for lack of space comes first.
@@ -123,10 +132,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// Moves the entries of the sibling that enlarge the node least, until both have half.
     ///
-    /// Durable after each step: copies, masks and partners; the node's box; the marks, which no
-    /// table of the paper has (*Redistribution*); the copies count; the sibling has lost the
-    /// entries; no marks. If the sibling has one of the entries, a crash undoes all.
-    fn redistribute(&self, Pair { parent, node, sibling }: Pair<'_, '_, D, B>) -> Result<()> {
+    /// Durable after each step:
+    /// 1. copies, masks and partners; the node's box;
+    /// 2. the marks, which no table of the paper has (*Redistribution*);
+    /// 3. the copies count;
+    /// 4. the sibling has lost the entries;
+    /// 5. no marks.
+    ///
+    /// Recovery undoes it if the sibling still has one of the entries.
+    fn redistribute<'a>(&'a self, Pair { parent, node, sibling }: Pair<'_, 'a, D, B>) -> Result<()> {
         let (lost, branches) = self.choose_gains(&node, &sibling);
         let both_in_pool = !node.is_volatile() && !sibling.is_volatile();
         let mask = self.copy_into(&node, &branches)?;
@@ -155,8 +169,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         node.unmark(REORGANIZING | REDISTRIBUTING);
         sibling.unmark(MERGING | REDISTRIBUTING);
         if both_in_pool {
-            node.flush(META..BOXES, DONE_BOTH);
-            sibling.flush(META..BOXES, DONE_BOTH);
+            for both in [&node, &sibling] {
+                both.flush(META..BOXES, DONE_BOTH);
+            }
             self.backend().fence(DONE_BOTH);
         }
         node.toggle();
@@ -225,18 +240,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
     }
 
-    fn mark_both(&self, node: &Node<'_, D, B>, marks: u64, sibling: &Node<'_, D, B>, sibling_marks: u64) {
+    fn mark_both<'a>(&'a self, node: &Node<'a, D, B>, marks: u64, sibling: &Node<'a, D, B>, sibling_marks: u64) {
         node.mark(marks);
         sibling.mark(sibling_marks);
-        node.flush(META..BOXES, MARK);
-        sibling.flush(META..BOXES, MARK);
+        for both in [node, sibling] {
+            both.flush(META..BOXES, MARK);
+        }
         self.backend().fence(MARK);
     }
 }
-
-const COPY_ENTRY: Site = Site::new("pear.merge.copy.entry");
-const PARTNERS: Site = Site::new("pear.merge.partners");
-const COPY_BACK: Site = Site::new("pear.redistribute.copy");
-const GAIN_BACK: Site = Site::new("pear.redistribute.gain");
-const LOSE_SOME: Site = Site::new("pear.redistribute.lose");
-const DONE_BOTH: Site = Site::new("pear.redistribute.done");

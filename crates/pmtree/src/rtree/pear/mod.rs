@@ -2,8 +2,8 @@
 //! Placement on Persistent Memory").
 //!
 //! Leaves lie in the pool. Inner nodes lie in memory from the root down, as far as the budget
-//! reaches, and opening rebuilds those. Writers lock single nodes, and readers take no lock. A crash
-//! leaves nodes in recovery states, which the first operation that meets them resolves.
+//! reaches, and opening rebuilds those. Writers lock single nodes, and readers take no lock. A
+//! crash leaves nodes in recovery states, which the first operation that meets them resolves.
 //!
 //! The invariants R1 to R8 are those of decision 41, which argues for each of them:
 //! - R1: the word that leads to a node in its level's chain owns the node.

@@ -24,9 +24,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Moves a node of a level from memory to the pool. That must be the lowest level with nodes in
     /// memory. Gives whether there was one.
     ///
-    /// Durable after each step: all nodes below the level are said to be in the pool; the copy is on
-    /// the chain, and recovery takes it for the node, with the same children; if it is the root, the
-    /// root word names it.
+    /// Durable after each step: all nodes below the level are said to be in the pool; the copy is
+    /// on the chain; if it is the root, the root word names it. Recovery takes a copy on the chain
+    /// for the node, since it has the same children.
     pub(super) fn move_to_pool(&self, level: u64, guard: &Guard<'_>) -> Result<bool> {
         let _moving = self.placement.moving.lock();
         loop {

@@ -17,7 +17,6 @@ const CREATE: Site = Site::new("pear.create");
 const CREATE_LEAF: Site = Site::new("pear.create.leaf");
 const CREATE_LINK: Site = Site::new("pear.create.link");
 const OPEN: Site = Site::new("pear.open.clean");
-const CLOSE: Site = Site::new("pear.close.clean");
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Creates a tree in a new pool under a free name.
@@ -35,8 +34,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
-    /// 1. the tree's block, and the nodes that recovery reads, are acquired blocks of the length for
-    ///    this shape, and state their levels;
+    /// 1. the tree's block, and the nodes that recovery reads, are acquired blocks of the length
+    ///    for this shape, and state their levels;
     /// 2. the chains that recovery walks are no circles;
     /// 3. the pool has no blocks, if its root word names no tree.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
@@ -62,9 +61,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// can be in a recovery state, the tree is marked as clean, too (see
     /// [`PearTree::repair_all`]).
     pub fn close(self) -> Result<()> {
-        let clean = self.block + CLEAN;
-        self.backend().store(clean, u64::from(!self.may_be_stale()));
-        self.backend().persist(clean..clean + WORD_LENGTH, CLOSE);
+        // Marks are durable, so it does not matter what becomes durable first.
+        self.backend().store(self.block + CLEAN, u64::from(!self.may_be_stale()));
         Ok(self.pool.close()?)
     }
 
@@ -103,9 +101,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         words.iter().for_each(|(word, value)| backend.store(block + word, *value));
         backend.flush(block..block + BLOCK_LENGTH, CREATE);
         // All other words of the leaf are read only after they were written.
-        backend.flush(leaf..leaf + BOXES as u64 * WORD_LENGTH, CREATE_LEAF);
         let last = leaf + layout.node_length() - WORD_LENGTH;
-        backend.flush(last..last + WORD_LENGTH, CREATE_LEAF);
+        for range in [leaf..leaf + BOXES as u64 * WORD_LENGTH, last..last + WORD_LENGTH] {
+            backend.flush(range, CREATE_LEAF);
+        }
         backend.fence(CREATE);
         backend.store(ROOT, block);
         backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
@@ -146,7 +145,8 @@ fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Lay
     Ok(Some((block, layout)))
 }
 
-/// Checks that an acquired block of a node's length begins at an offset, and that it states a level.
+/// Checks that an acquired block of a node's length begins at an offset, and that it states a
+/// level.
 fn check_node<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,

@@ -23,7 +23,7 @@ pub(super) struct Placement {
     count_max: AtomicU64,
     /// The nodes in memory by level.
     pub(super) nodes: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
-    /// Highest level of which all nodes lie in the pool, while the root does not.
+    /// The highest level with all its nodes in the pool, while the root is not there.
     pub(super) complete: AtomicU64,
     /// One thread moves nodes at a time.
     pub(super) moving: Mutex<()>,

@@ -1,5 +1,5 @@
-//! Recovery states: what a crash has left in a node is completed or undone by the first operation
-//! that meets it (section 4.3 of the paper).
+//! Recovery states: the first operation that meets a node completes or undoes the change that a
+//! crash has interrupted there (section 4.3 of the paper).
 //!
 //! A node is in a recovery state if it has the lock of an earlier session. Its marks say which one
 //! it is (R3). States of a parent follow from those of its children, so they need no mark:

@@ -128,7 +128,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Removes what has moved, and ends the recovery states.
-    fn complete_split(&self, (node, half): &(Locked<'_, D, B>, Locked<'_, D, B>)) -> Result<()> {
+    fn complete_split<'a>(&'a self, (node, half): &(Locked<'a, D, B>, Locked<'a, D, B>)) -> Result<()> {
         let moved = half.load(MASK);
         self.adopt(half)?;
         // One line, so the marks go with the bits or after them.
@@ -136,8 +136,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         node.unmark(REORGANIZING | SPLIT_STARTED);
         half.unmark(SPLIT_STARTED);
         if !node.is_volatile() {
-            node.flush(META..BOXES, DONE);
-            half.flush(META..BOXES, DONE);
+            for both in [node, half] {
+                both.flush(META..BOXES, DONE);
+            }
             self.backend().fence(DONE);
         }
         node.toggle();

@@ -21,8 +21,8 @@ const TOP_WORD: Site = Site::new("pear.top");
 /// It is a multiset: an entry that is inserted twice exists twice. Insertions, deletions and exact
 /// look-ups are durably linearizable: each is complete when its call returns, whatever crash
 /// follows, and entries that it has seen stay. Any number of threads share a tree. Readers take no
-/// lock, and wait only while entries move between nodes. Dropping it without [`PearTree::close`] has
-/// the effect of a kill.
+/// lock, and wait only while entries move between nodes. Dropping it without [`PearTree::close`]
+/// has the effect of a kill.
 #[derive(Debug)]
 pub struct PearTree<const D: usize, B: Backend = Native> {
     pub(super) pool: Pool<B>,
