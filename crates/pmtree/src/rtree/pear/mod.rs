@@ -15,6 +15,7 @@
 //! - R7: one word says where the root lies, or up to which level all nodes are in the pool.
 //! - R8: the nodes in memory are never more than the budget.
 
+mod budget;
 mod chain;
 mod check;
 mod delete;
@@ -38,6 +39,5 @@ mod split;
 mod traits;
 mod tree;
 
-pub use options::{Budget, Options, Persisting};
-pub use rebuild::Recovery;
+pub use options::{Budget, Options, Persisting, Recovery};
 pub use tree::PearTree;

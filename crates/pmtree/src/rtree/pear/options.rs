@@ -1,4 +1,4 @@
-//! Options for creating and opening trees.
+//! Options for creating and opening trees, and what an opening has done.
 
 use terrane_pmem::PersistenceDomain;
 
@@ -80,4 +80,13 @@ impl Options {
             pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
         }
     }
+}
+
+/// What an opening has read and made. Nothing, if the root lay in the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Nodes whose boxes were read.
+    pub nodes_read: u64,
+    /// Nodes that were made.
+    pub nodes_rebuilt: u64,
 }

@@ -30,15 +30,6 @@ use crate::{Result, blocks};
 /// Fewer nodes than this are read by one thread.
 const NODES_OF_THREAD_MIN: usize = 64;
 
-/// What an opening has read and made. Nothing, if the root lay in the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovery {
-    /// Nodes whose boxes were read.
-    pub nodes_read: u64,
-    /// Nodes that were made.
-    pub nodes_rebuilt: u64,
-}
-
 /// A node to be made: its children are nodes, or planned nodes of the level below.
 struct Planned<const D: usize> {
     children: Vec<(Child, Rect<D>)>,

@@ -6,11 +6,10 @@ use smallvec::SmallVec;
 use terrane_pmem::{Arena, Backend, Guard, Native, Pool, Site, WORD_LENGTH};
 use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
+use super::budget::Placement;
 use super::layout::{Layout, TOP, is_volatile};
 use super::node::Node;
-use super::options::Options;
-use super::placement::Placement;
-use super::rebuild::Recovery;
+use super::options::{Options, Recovery};
 use crate::rtree::split::fill_min;
 use crate::{Error, Result, Split, blocks};
 
