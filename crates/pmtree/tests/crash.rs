@@ -10,7 +10,8 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredTree, Fbr, Logged, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
+    Explored, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn,
+    steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
@@ -53,6 +54,7 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -90,6 +92,7 @@ fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -116,6 +119,7 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -131,12 +135,15 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
             power_losses_after_recoveries::<Fbr>(Cuts::All, &some, 0..2);
             power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Pmr>(Cuts::All, &some, 0..2);
+            power_losses_after_recoveries::<Pear>(Cuts::BetweenSteps, &nothing, 0..200);
+            power_losses_after_recoveries::<Pear>(Cuts::All, &some, 0..2);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
         false => {
             power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 24..26);
             power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 24..26);
+            power_losses_after_recoveries::<Pear>(Cuts::BetweenSteps, &nothing, 24..26);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 24..26);
         }
     }
@@ -175,6 +182,7 @@ fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -199,6 +207,7 @@ fn what_is_seen_after_a_kill_survives_a_power_loss() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -302,11 +311,12 @@ fn no_flush_and_no_fence_can_be_left_out() {
 
 #[test]
 fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
-    let places: Vec<Place> = [Fbr::places(), Pmr::places(), Logged::places()].concat();
+    let places: Vec<Place> = [Fbr::places(), Pmr::places(), Pear::places(), Logged::places()].concat();
     sites::check_sources(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Fbr::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pmr::configurations());
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pear::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
 }
 

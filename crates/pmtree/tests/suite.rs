@@ -17,6 +17,8 @@ mod look_ups;
 mod marks;
 mod model;
 mod pear;
+mod pear_states;
+mod pear_threads;
 mod pmr;
 mod pmr_threads;
 mod relied_on;

@@ -1,6 +1,6 @@
 //! The PeaR-Tree as a subject of the crash explorer.
 
-use terrane_pmem::explorer::{Checked, Place};
+use terrane_pmem::explorer::{Checked, Dropped, Place};
 use terrane_storage::Storage;
 
 use super::spread::{PlanarTree, boxed};
@@ -15,14 +15,14 @@ const STEPS_LARGE: usize = 230;
 
 const PLACES: [Place; 41] = [
     Place::both("pear.chain.dying"),
-    Place::both("pear.chain.dying.branch"),
-    Place::both("pear.chain.dying.clear"),
+    Place::flush("pear.chain.dying.branch"),
+    Place::flush("pear.chain.dying.clear"),
     Place::both("pear.chain.fill"),
     Place::both("pear.chain.link"),
     Place::both("pear.chain.link.first"),
-    Place::both("pear.chain.previous"),
+    Place::flush("pear.chain.previous"),
     Place::both("pear.chain.unlink"),
-    Place::both("pear.chain.unlink.previous"),
+    Place::flush("pear.chain.unlink.previous"),
     Place::both("pear.create"),
     Place::flush("pear.create.leaf"),
     Place::both("pear.create.link"),
@@ -31,17 +31,17 @@ const PLACES: [Place; 41] = [
     Place::both("pear.insert.entry"),
     Place::both("pear.insert.map"),
     Place::flush("pear.insert.rely"),
-    Place::both("pear.merge.box"),
+    Place::flush("pear.merge.box"),
     Place::fence("pear.merge.copy"),
     Place::flush("pear.merge.copy.entry"),
-    Place::both("pear.merge.done"),
+    Place::flush("pear.merge.done"),
     Place::both("pear.merge.gain"),
     Place::both("pear.merge.lose"),
     Place::both("pear.merge.mark"),
     Place::flush("pear.merge.partners"),
     Place::both("pear.open.clean"),
     Place::both("pear.read.persist"),
-    Place::both("pear.recover.dying.branch"),
+    Place::flush("pear.recover.dying.branch"),
     Place::both("pear.recover.dying.clear"),
     Place::fence("pear.redistribute.copy"),
     Place::both("pear.redistribute.done"),
@@ -133,5 +133,18 @@ impl ExploredTree for Pear {
 
     fn places() -> Vec<Place> {
         PLACES.to_vec()
+    }
+
+    fn shown_by(Dropped { site, .. }: &Dropped) -> Option<&'static str> {
+        match site.as_str() {
+            // One thread leaves nothing that is not durable.
+            "pear.read.persist" => {
+                Some("pmtree/tests/pear_threads.rs: what_a_search_of_a_pear_tree_has_seen_survives_a_power_loss")
+            }
+            "pear.insert.rely" => {
+                Some("pmtree/tests/pear_threads.rs: an_insertion_into_a_box_that_is_not_durable_yet_stays")
+            }
+            _ => None,
+        }
     }
 }

@@ -3,14 +3,14 @@
 use super::rect::Rect;
 
 /// Puts children into as few nodes as possible: they are cut along the axis on which they reach
-/// farthest, at whole nodes, until they fit into one. `make` gets the children of each node.
-pub(super) fn pack<const D: usize, T>(
+/// farthest, at whole nodes, until they fit into one. `nodes` gets the children of each node.
+pub(super) fn pack<const D: usize, T: Clone>(
     children: &mut [(T, Rect<D>)],
     fan_out: usize,
-    make: &mut dyn FnMut(&[(T, Rect<D>)]),
+    nodes: &mut Vec<Vec<(T, Rect<D>)>>,
 ) {
     if children.len() <= fan_out {
-        make(children);
+        nodes.push(children.to_vec());
         return;
     }
     let rect = children.iter().skip(1).fold(children[0].1, |all, (_, rect)| all.union(rect));
@@ -21,6 +21,6 @@ pub(super) fn pack<const D: usize, T>(
     children.sort_by(|left, right| centre(left).total_cmp(&centre(right)));
     let parts = children.len().div_ceil(fan_out);
     let (left, right) = children.split_at_mut(children.len() * (parts / 2) / parts);
-    pack(left, fan_out, make);
-    pack(right, fan_out, make);
+    pack(left, fan_out, nodes);
+    pack(right, fan_out, nodes);
 }

@@ -14,8 +14,8 @@ use terrane_pmem::{Backend, Guard, Intent, Site, WORD_LENGTH};
 use terrane_storage::sync::MutexGuard;
 
 use super::layout::{
-    ALIGNMENT, BITMAP, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED, head,
-    locked,
+    ALIGNMENT, BITMAP, BOXES, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED,
+    head, locked,
 };
 use super::node::{Branch, Node};
 use super::tree::PearTree;
@@ -91,11 +91,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(at)
     }
 
+    /// Flushes it, too. The fence is that of an intent, which follows.
     fn set_previous(&self, at: u64, previous: u64, site: Site) -> Result<()> {
         if at != 0 {
             let (node, word) = (self.node(at)?, self.layout.previous_word());
             node.store(word, previous);
-            node.persist(word..word + 1, site);
+            node.flush(word..word + 1, site);
         }
         Ok(())
     }
@@ -115,12 +116,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<()> {
         let chains = self.chains.lock();
         let parent_at = if parent.is_volatile() { 0 } else { parent.at };
-        self.set_dying(parent_at, node.at, DYING_SET);
+        let (backend, block) = (self.backend(), self.block);
+        // The parent comes first, so that a node that is named has the parent of this removal.
+        backend.store(block + DYING_PARENT, parent_at);
+        backend.store(block + DYING, node.at);
+        backend.persist(block + DYING_PARENT..block + DYING + WORD_LENGTH, DYING_SET);
         parent.store(BITMAP, parent.bitmap() & !(1 << slot));
-        parent.persist_header(DYING_BRANCH);
-        self.unlink_in(&chains, node, intent, Some(guard))?;
-        self.set_dying(0, 0, DYING_CLEAR);
-        Ok(())
+        // The announcement of the intent fences.
+        parent.flush(META..BOXES, DYING_BRANCH);
+        self.unlink_in(&chains, node, intent, Some(guard))
     }
 
     /// Removes a node that no parent has from the chain, and frees it: at once, or when readers
@@ -149,10 +153,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<()> {
         let (link, previous) = self.find_link(node)?;
         let next = node.load(NEXT);
-        intent.release(node.at, link)?;
         self.set_previous(next, previous, UNLINK_PREVIOUS)?;
+        intent.release(node.at, link)?;
         self.backend().store(link, next);
         self.backend().persist(link..link + WORD_LENGTH, UNLINK);
+        let dying = self.block + DYING;
+        if self.backend().load(dying) != 0 {
+            // Before the block is free for others: the end of the intent fences.
+            self.backend().store(dying, 0);
+            self.backend().flush(dying..dying + WORD_LENGTH, DYING_CLEAR);
+        }
         match guard {
             Some(guard) => intent.retire(guard),
             None => intent.finish(),
@@ -182,38 +192,26 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
     }
 
-    /// Names the node that is being removed. The parent comes first, so that a node that is named
-    /// has the parent of this removal.
-    fn set_dying(&self, parent: u64, node: u64, site: Site) {
-        let (backend, block) = (self.backend(), self.block);
-        if node == 0 {
-            backend.store(block + DYING, 0);
-        } else {
-            backend.store(block + DYING_PARENT, parent);
-            backend.store(block + DYING, node);
-        }
-        backend.persist(block + DYING_PARENT..block + DYING + WORD_LENGTH, site);
-    }
-
     /// Completes the removal that a crash has interrupted, when the tree is opened.
     pub(super) fn complete_removal(&self) -> Result<()> {
         let [parent, at] = [DYING_PARENT, DYING].map(|word| self.backend().load(self.block + word));
         if at == 0 {
             return Ok(());
         }
-        // The intent was settled when the pool was opened: the node is free if the chain has lost
-        // it.
+        // The intent was settled when the pool was opened: the node is free if the chain has lost it.
         if self.pool.is_acquired(at)? {
             if parent != 0 {
                 let parent = self.node(parent)?;
                 if let Some(slot) = parent.slot_of(at) {
                     parent.store(BITMAP, parent.bitmap() & !(1 << slot));
-                    parent.persist_header(DYING_BRANCH_AGAIN);
+                    parent.flush(META..BOXES, DYING_BRANCH_AGAIN);
                 }
             }
-            self.unlink(&self.node(at)?, None)?;
+            return self.unlink(&self.node(at)?, None);
         }
-        self.set_dying(0, 0, DYING_CLEAR_AGAIN);
+        let dying = self.block + DYING;
+        self.backend().store(dying, 0);
+        self.backend().persist(dying..dying + WORD_LENGTH, DYING_CLEAR_AGAIN);
         Ok(())
     }
 

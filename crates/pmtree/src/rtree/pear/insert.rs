@@ -3,7 +3,7 @@
 
 use terrane_pmem::{Backend, Guard, Site};
 
-use super::layout::{BITMAP, DEAD, DIRTY};
+use super::layout::{BITMAP, DIRTY};
 use super::lock::Locked;
 use super::node::Node;
 use super::split::Outcome;
@@ -45,7 +45,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 self.repair_along(&way, guard)?;
                 return Ok(false);
             }
-            match self.split_node(&way, leaf, guard)? {
+            match self.split_node(&way, leaf)? {
                 Outcome::Done => {}
                 Outcome::Changed => {}
                 Outcome::NeedsRoom(nodes) => self.make_room(nodes, guard)?,
@@ -133,24 +133,33 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let Some(node) = self.lock(parent)? else { return Ok(false) };
         let Some(slot) = node.slot_of(child) else { return Ok(false) };
-        self.enlarge_in(&node, slot, rect, ENLARGE);
+        if self.grow_box(&node, slot, rect, ENLARGE) {
+            if !node.is_volatile() {
+                self.backend().fence(ENLARGE);
+            }
+            self.settle_box(&node, true);
+        }
         Ok(true)
     }
 
-    /// Enlarges a box of a locked node, durably.
-    pub(super) fn enlarge_in(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>, site: Site) {
-        debug_assert!(node.sequence() != DEAD);
+    /// Enlarges a box of a locked node, and flushes it. Gives whether it did. Until a fence, the
+    /// node says that the box may not be durable.
+    pub(super) fn grow_box(&self, node: &Node<'_, D, B>, slot: usize, rect: &Rect<D>, site: Site) -> bool {
         let level = node.level();
         let before = node.rect(level, slot);
         if before.contains(rect) {
-            return;
+            return false;
         }
         node.store(DIRTY, self.session);
         node.write_rect(level, slot, &before.union(rect));
         node.flush_rect(level, slot, site);
-        if !node.is_volatile() {
-            self.backend().fence(site);
+        true
+    }
+
+    /// Notes that a box that has grown is durable.
+    pub(super) fn settle_box(&self, node: &Node<'_, D, B>, has_grown: bool) {
+        if has_grown {
+            node.store(DIRTY, 0);
         }
-        node.store(DIRTY, 0);
     }
 }

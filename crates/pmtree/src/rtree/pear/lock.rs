@@ -28,6 +28,7 @@ impl<'a, const D: usize, B: Backend> Deref for Locked<'a, D, B> {
 
 impl<const D: usize, B: Backend> Drop for Locked<'_, D, B> {
     fn drop(&mut self) {
+        debug_assert!(self.node.meta() & LOCK != 0, "a lock is released once");
         // A dead node keeps its lock, so that no late thread gets it.
         if self.node.sequence() != DEAD {
             self.node.store(META, self.node.meta() & !LOCK);
@@ -73,7 +74,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     fn lock_free<'a>(&'a self, node: Node<'a, D, B>) -> Option<Locked<'a, D, B>> {
         let meta = node.meta();
         let is_taken = meta & LOCK == 0 && node.swap_meta(meta, locked(level_of(meta), 0, self.session));
-        is_taken.then_some(Locked { node })
+        // Made only if it is taken, since it unlocks when it is dropped.
+        is_taken.then(|| Locked { node })
     }
 
     /// The sequence number of a node whose entries do not move at present. It waits while they do.

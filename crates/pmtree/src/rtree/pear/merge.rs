@@ -11,6 +11,7 @@ use super::layout::{
 };
 use super::lock::Locked;
 use super::node::{Branch, Node, bounds};
+use super::options::Gap;
 use super::tree::PearTree;
 use crate::Result;
 use crate::rtree::choose::growth;
@@ -97,10 +98,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if both_in_pool {
             self.set_partners(&node, 0, &sibling, mask);
         }
+        let grown = self.enlarge_for(parent, &sibling, &node.bounds())?;
         if !sibling.is_volatile() {
             self.backend().fence(COPY);
         }
-        self.enlarge_for(parent, &sibling, &node.bounds())?;
+        self.settle_box(parent, grown);
         if both_in_pool {
             self.mark_both(&node, REORGANIZING, &sibling, MERGING);
         }
@@ -114,7 +116,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         parent.advance();
         sibling.unmark(MERGING);
         if both_in_pool {
-            sibling.persist_header(DONE);
+            // Fenced before the parent loses the node.
+            sibling.flush(META..BOXES, DONE);
         }
         let slot = parent.slot_of(node.at);
         let slot = slot.ok_or_else(|| self.damaged(parent.at, "a node has lost a child while it was locked"))?;
@@ -147,12 +150,13 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if both_in_pool {
             self.set_partners(&node, mask, &sibling, lost);
         }
+        let gained = bounds(branches.iter().map(|(rect, _)| *rect));
+        let grown = self.enlarge_for(parent, &node, &gained)?;
         if !node.is_volatile() {
             self.backend().fence(COPY_BACK);
         }
-        let gained = bounds(branches.iter().map(|(rect, _)| *rect));
-        self.enlarge_for(parent, &node, &gained)?;
-        if both_in_pool {
+        self.settle_box(parent, grown);
+        if both_in_pool && !self.has_gap(Gap::Redistribution) {
             self.mark_both(&node, REORGANIZING | REDISTRIBUTING, &sibling, MERGING | REDISTRIBUTING);
         }
         node.toggle();
@@ -229,13 +233,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         set(sibling, node.at, sibling_mask);
     }
 
-    /// Enlarges the parent's box of a node that gains entries, durably.
-    fn enlarge_for(&self, parent: &Locked<'_, D, B>, node: &Node<'_, D, B>, rect: &Rect<D>) -> Result<()> {
+    /// Enlarges the parent's box of a node that gains entries, and flushes it. Gives whether it did.
+    fn enlarge_for(&self, parent: &Locked<'_, D, B>, node: &Node<'_, D, B>, rect: &Rect<D>) -> Result<bool> {
         match parent.slot_of(node.at) {
-            Some(slot) => {
-                self.enlarge_in(parent, slot, rect, BOX);
-                Ok(())
-            }
+            Some(slot) => Ok(self.grow_box(parent, slot, rect, BOX)),
             None => Err(self.damaged(parent.at, "a node has lost a child while it was locked")),
         }
     }

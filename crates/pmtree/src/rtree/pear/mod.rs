@@ -36,8 +36,12 @@ mod search;
 #[cfg(feature = "explorer")]
 mod shape;
 mod split;
+mod states;
 mod traits;
 mod tree;
 
+#[cfg(feature = "explorer")]
+pub use options::Gap;
 pub use options::{Budget, Options, Persisting, Recovery};
+pub use states::{Above, State};
 pub use tree::PearTree;

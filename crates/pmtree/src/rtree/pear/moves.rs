@@ -7,7 +7,7 @@
 use terrane_pmem::{Backend, Guard};
 use terrane_storage::sync::Ordering;
 
-use super::layout::{DEAD, PARENT, SEQUENCE, is_volatile, slots};
+use super::layout::{DEAD, PARENT, SEQUENCE, head, is_volatile, slots};
 use super::lock::Locked;
 use super::node::Node;
 use super::options::Budget;
@@ -108,7 +108,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         // Parents of a mixed level first, and then those of the next one.
         let Some(lowest) = self.placement.lowest() else { return Ok(None) };
         for level in [lowest + 1, lowest] {
-            if level <= wanted {
+            // A node of the mixed level may have come to a parent that was not read.
+            let is_mixed = self.backend().load(self.block + head(lowest)) != 0;
+            if level <= wanted || level == lowest && is_mixed {
                 continue;
             }
             let parents: Vec<u64> =

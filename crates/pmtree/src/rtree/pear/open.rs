@@ -115,7 +115,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
 /// Verifies the tree, if there is one. It is an error if there is another structure or a damaged
 /// tree.
-fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
+pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Layout<D>)>> {
     let backend = pool.backend();
     let block = backend.load(ROOT);
     if block == 0 {

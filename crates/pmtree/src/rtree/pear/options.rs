@@ -59,8 +59,24 @@ pub struct Options {
     pub recovers_by_parents: bool,
     /// Threads that read nodes when the tree is opened; with 0, one for each processor.
     pub recovery_threads: usize,
+    /// A gap of the thesis that is left open, to show that a test finds it.
+    #[cfg(feature = "explorer")]
+    pub gap: Option<Gap>,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,
+}
+
+/// What the thesis leaves out. For tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// Redistribution has no mark (hole 5).
+    Redistribution,
+    /// A rebuild reads nodes without resolving their states (hole 6).
+    Rebuild,
+    /// A rebuild goes by parent words, not by children (hole 2).
+    ParentWords,
+    /// Copies are found by comparing entries, not by a mask.
+    Comparison,
 }
 
 impl Options {
@@ -77,6 +93,8 @@ impl Options {
             fill_min_percent: FILL_MIN_PERCENT,
             recovers_by_parents: true,
             recovery_threads: 0,
+            #[cfg(feature = "explorer")]
+            gap: None,
             pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
         }
     }

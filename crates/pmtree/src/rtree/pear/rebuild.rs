@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use terrane_pmem::Backend;
 use terrane_storage::sync::{Ordering, thread};
 
-use super::layout::{PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, slots};
+use super::layout::{LOCK, META, PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, locked, slots};
 use super::lock::Locked;
 use super::node::{Branch, bounds};
-use super::options::{Budget, Options};
+use super::options::{Budget, Gap, Options};
 use super::repair::Parent;
 use super::tree::PearTree;
 use crate::limits::LEVEL_MAX;
@@ -31,9 +31,7 @@ use crate::{Result, blocks};
 const NODES_OF_THREAD_MIN: usize = 64;
 
 /// A node to be made: its children are nodes, or planned nodes of the level below.
-struct Planned<const D: usize> {
-    children: Vec<(Child, Rect<D>)>,
-}
+type Planned<const D: usize> = Vec<(Child, Rect<D>)>;
 
 #[derive(Clone, Copy)]
 enum Child {
@@ -84,6 +82,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     fn remaining(&self, complete: u64) -> Result<(Vec<u64>, Vec<u64>)> {
         let guard = self.pool.pin();
         let mixed = complete + 1;
+        if self.has_gap(Gap::Rebuild) {
+            return self.unresolved(mixed);
+        }
         for at in self.walk(mixed)? {
             self.resolve(Parent::Lost, &self.node(at)?, &guard)?;
         }
@@ -95,9 +96,26 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let parents = self.parents_of(&upper)?;
         let mut orphans = self.without_empty(complete)?;
-        orphans.retain(|at| !parents.contains_key(at));
+        if self.has_gap(Gap::ParentWords) {
+            orphans.retain(|at| !upper.contains(&self.node(*at).map_or(0, |node| node.load(PARENT))));
+        } else {
+            orphans.retain(|at| !parents.contains_key(at));
+        }
         self.pool.reclaim()?;
         Ok((upper, orphans))
+    }
+
+    /// The same with states as the crash has left them, only unlocked ([`Gap::Rebuild`]).
+    fn unresolved(&self, mixed: u64) -> Result<(Vec<u64>, Vec<u64>)> {
+        let (upper, mut lower) = (self.walk(mixed)?, self.walk(mixed - 1)?);
+        for &at in upper.iter().chain(&lower) {
+            let node = self.node(at)?;
+            node.store(META, locked(node.level(), 0, self.session) & !LOCK);
+            node.store(SEQUENCE, 0);
+        }
+        let parents = self.parents_of(&upper)?;
+        lower.retain(|at| !parents.contains_key(at));
+        Ok((upper, lower))
     }
 
     /// The nodes of a level, after those have left the chain that a merge has emptied.
@@ -176,26 +194,29 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         for (_, group) in groups {
             match by_parents && (self.fill_min(1)..=capacity).contains(&group.len()) {
-                true => first.push(Planned { children: as_children(group) }),
+                true => first.push(as_children(group)),
                 false => rest.extend(as_children(group)),
             }
         }
         if !rest.is_empty() {
-            pack(&mut rest, capacity, &mut |children| first.push(Planned { children: children.to_vec() }));
+            pack(&mut rest, capacity, &mut first);
         }
         let mut items = as_children(upper);
         let mut levels = Vec::new();
         let mut latest = first;
         loop {
-            items.extend(latest.iter().enumerate().map(|(number, planned)| {
-                (Child::Planned(number), bounds(planned.children.iter().map(|(_, rect)| *rect)))
-            }));
+            items.extend(
+                latest
+                    .iter()
+                    .enumerate()
+                    .map(|(number, planned)| (Child::Planned(number), bounds(planned.iter().map(|(_, rect)| *rect)))),
+            );
             levels.push(latest);
             if items.len() == 1 {
                 return Ok(levels);
             }
             let mut next = Vec::new();
-            pack(&mut items, capacity, &mut |children| next.push(Planned { children: children.to_vec() }));
+            pack(&mut items, capacity, &mut next);
             (latest, items) = (next, Vec::new());
         }
     }
@@ -210,7 +231,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             blocks::check_height(&self.pool, self.block, level)?;
             let is_last = number + 1 == count;
             let mut made = Vec::new();
-            for (place, Planned { children }) in planned.into_iter().enumerate() {
+            for (place, children) in planned.into_iter().enumerate() {
                 let branches: Vec<Branch<D>> = children
                     .iter()
                     .map(|(child, rect)| match child {

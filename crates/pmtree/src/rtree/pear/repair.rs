@@ -27,6 +27,7 @@ use super::layout::{
     SPLIT_STARTED, level_of, locked, slots,
 };
 use super::node::Node;
+use super::options::Gap;
 use super::tree::PearTree;
 use crate::Result;
 
@@ -166,7 +167,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return self.unmark_and_release(node);
         }
         self.adopt(&half)?;
-        node.store(BITMAP, node.bitmap() & !node.load(MASK));
+        node.store(BITMAP, node.bitmap() & !self.copies(node, &half));
         node.unmark(MARKS);
         node.persist_header(FORWARD);
         self.release(node);
@@ -178,7 +179,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let sibling = self.partner(node, MERGING)?;
         if node.count() > 0 {
             if let Some(sibling) = sibling {
-                sibling.store(BITMAP, sibling.bitmap() & !sibling.load(MASK));
+                sibling.store(BITMAP, sibling.bitmap() & !self.copies(&sibling, node));
                 sibling.unmark(MARKS);
                 sibling.persist_header(BACK);
                 self.release(&sibling);
@@ -208,6 +209,17 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         node.store(META, locked(node.level(), 0, self.session));
         node.store(SEQUENCE, DEAD);
         Ok(())
+    }
+
+    /// The slots of a node whose branches the other one has too: the mask, or what the thesis finds
+    /// ([`Gap::Comparison`]), which are also equal entries.
+    fn copies(&self, node: &Node<'_, D, B>, other: &Node<'_, D, B>) -> u64 {
+        if !self.has_gap(Gap::Comparison) {
+            return node.load(MASK);
+        }
+        let others: Vec<_> = other.branches(other.bitmap()).map(|(_, branch)| branch).collect();
+        let equal = node.branches(node.bitmap()).filter(|(_, branch)| others.contains(branch));
+        equal.fold(0, |mask, (slot, _)| mask | 1 << slot)
     }
 
     /// *Redistribution*. With one mark, it was not begun, or it was completed.

@@ -1,7 +1,7 @@
 //! Splits: in place, with the R*-tree's or the quadratic rule. Parents that are full are split
 //! first.
 
-use terrane_pmem::{Backend, Guard, Site};
+use terrane_pmem::{Backend, Site};
 
 use super::layout::{BITMAP, BOXES, MASK, META, PARENT, REORGANIZING, SEQUENCE, SPLIT_STARTED, locked, slots};
 use super::lock::Locked;
@@ -28,11 +28,11 @@ type Halves<'a, const D: usize, B> = std::result::Result<(Locked<'a, D, B>, Lock
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Splits the last node of a way, which is locked and full.
-    pub(super) fn split_node<'a>(&'a self, way: &[u64], node: Locked<'a, D, B>, guard: &Guard<'_>) -> Result<Outcome> {
-        Ok(self.split_locked(way, node, guard)?.map_or_else(|outcome| outcome, |_| Outcome::Done))
+    pub(super) fn split_node<'a>(&'a self, way: &[u64], node: Locked<'a, D, B>) -> Result<Outcome> {
+        Ok(self.split_locked(way, node)?.map_or_else(|outcome| outcome, |_| Outcome::Done))
     }
 
-    fn split_locked<'a>(&'a self, way: &[u64], node: Locked<'a, D, B>, guard: &Guard<'_>) -> Result<Halves<'a, D, B>> {
+    fn split_locked<'a>(&'a self, way: &[u64], node: Locked<'a, D, B>) -> Result<Halves<'a, D, B>> {
         let Some((&at, above)) = way.split_last() else { return Ok(Err(Outcome::Changed)) };
         let Some(&parent) = above.last() else {
             let _root = self.root_lock.lock();
@@ -45,7 +45,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let parent = if parent.free_slot().is_some() {
             parent
         } else {
-            let (first, second) = match self.split_locked(above, parent, guard)? {
+            let (first, second) = match self.split_locked(above, parent)? {
                 Ok(halves) => halves,
                 Err(outcome) => return Ok(Err(outcome)),
             };

@@ -9,7 +9,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use super::budget::Placement;
 use super::layout::{Layout, TOP, is_volatile};
 use super::node::Node;
-use super::options::{Options, Recovery};
+use super::options::{Gap, Options, Recovery};
 use crate::rtree::split::fill_min;
 use crate::{Error, Result, Split, blocks};
 
@@ -46,6 +46,8 @@ pub struct PearTree<const D: usize, B: Backend = Native> {
     pub(super) may_be_stale: AtomicBool,
     pub(super) placement: Placement,
     pub(super) recovery: Recovery,
+    #[cfg(feature = "explorer")]
+    gap: Option<Gap>,
 }
 
 /// The nodes from the root to a leaf.
@@ -71,6 +73,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             may_be_stale: AtomicBool::new(!is_clean),
             placement: Placement::new(options),
             recovery: Recovery::default(),
+            #[cfg(feature = "explorer")]
+            gap: options.gap,
         }
     }
 
@@ -87,6 +91,18 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// What the opening has read and made.
     pub fn recovery(&self) -> Recovery {
         self.recovery
+    }
+
+    /// Whether a gap of the thesis is left open, which only tests do.
+    #[cfg(feature = "explorer")]
+    pub(super) fn has_gap(&self, gap: Gap) -> bool {
+        self.gap == Some(gap)
+    }
+
+    /// The same without the explorer: never.
+    #[cfg(not(feature = "explorer"))]
+    pub(super) fn has_gap(&self, _: Gap) -> bool {
+        false
     }
 
     pub(super) fn backend(&self) -> &B {
