@@ -93,7 +93,7 @@ fn goes_wrong(name: &str, gap: Option<Gap>, steps: &dyn Fn(&Explored<Pear>, u64)
     })
 }
 
-/// Equal entries, some of which a split or a merge moves.
+/// Equal entries. Splits and merges move some of them.
 fn equal_entries(_: &Explored<Pear>, seed: u64) -> Vec<Step> {
     let rect = |number: u64| Rect::point([(number * seed % 3) as f64, 0.0]).unwrap();
     let insertions = (0..14).map(|number| Step::Insert(rect(number), number * seed % 3));

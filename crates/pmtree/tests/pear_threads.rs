@@ -1,5 +1,5 @@
 //! The PeaR-Tree under several threads: what searches and insertions see of unfinished ones, and
-//! real threads, one of which changes the budget.
+//! real threads beside one that changes the budget.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

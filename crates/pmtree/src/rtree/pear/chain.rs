@@ -198,7 +198,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if at == 0 {
             return Ok(());
         }
-        // The intent was settled when the pool was opened: the node is free if the chain has lost it.
+        // The intent was settled when the pool was opened: the node is free if the chain has lost
+        // it.
         if self.pool.is_acquired(at)? {
             if parent != 0 {
                 let parent = self.node(parent)?;

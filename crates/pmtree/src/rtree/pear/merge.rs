@@ -233,7 +233,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         set(sibling, node.at, sibling_mask);
     }
 
-    /// Enlarges the parent's box of a node that gains entries, and flushes it. Gives whether it did.
+    /// Enlarges the parent's box of a node that gains entries, and flushes it. Gives whether it
+    /// did.
     fn enlarge_for(&self, parent: &Locked<'_, D, B>, node: &Node<'_, D, B>, rect: &Rect<D>) -> Result<bool> {
         match parent.slot_of(node.at) {
             Some(slot) => Ok(self.grow_box(parent, slot, rect, BOX)),

@@ -78,7 +78,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             for at in self.walk(level)? {
                 let node = self.node(at)?;
                 if self.is_stale(&node) {
-                    // If the root lies in the pool, a node without a parent is a half without one yet.
+                    // If the root lies in the pool, a node without a parent is a half without one
+                    // yet.
                     let is_lost = root <= LEVEL_MAX && !parents.contains_key(&at);
                     let is_linked = parents.contains_key(&node.load(PARTNER)) || is_lost;
                     let above = if is_lost { Above::Memory } else { Above::Pool };
