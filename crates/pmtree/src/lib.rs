@@ -3,6 +3,8 @@
 //! - [`fbr::FbrTree`] lies in persistent memory as a whole, and opens at once. Writers lock nodes.
 //! - [`pmr::PmrTree`] has its inner nodes in memory, which opening rebuilds. No operation takes a
 //!   lock, and an insertion writes less.
+//! - [`pear::PearTree`] keeps inner nodes in memory up to a budget, which may be zero. The budget
+//!   can change while the tree is in use.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
 //! - With direct access to persistent memory, insertions survive a power loss.
@@ -73,7 +75,7 @@ mod tree;
 pub use error::{Error, Result};
 #[cfg(feature = "baselines")]
 pub use rtree::logged;
-pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr, pmr};
+pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr, pear, pmr};
 /// Pools. Their [`Options`](terrane_pmem::Options) are part of a tree's options, their
 /// [`Error`](terrane_pmem::Error) of its errors.
 pub use terrane_pmem;

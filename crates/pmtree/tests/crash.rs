@@ -10,8 +10,8 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredMap, ExploredTree, Fbr, Logged, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn,
-    steps_of_few,
+    Explored, ExploredMap, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, Step, random_steps, small_trees,
+    steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
@@ -309,11 +309,13 @@ fn no_flush_and_no_fence_can_be_left_out() {
 
 #[test]
 fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
-    let places: Vec<Place> = [Fbr::places(), Pmr::places(), Logged::places(), ExploredMap::places()].concat();
+    let places: Vec<Place> =
+        [Fbr::places(), Pmr::places(), Pear::places(), Logged::places(), ExploredMap::places()].concat();
     sites::check_sources(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Fbr::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pmr::configurations());
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pear::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &ExploredMap::configurations());
 }

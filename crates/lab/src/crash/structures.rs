@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject, Tally};
 use terrane_pmem::pmwcas;
-use terrane_pmtree::explored::{Explored, ExploredMap, ExploredTree, Fbr, Logged, Pmr, Recoveries, small_trees};
+use terrane_pmtree::explored::{Explored, ExploredMap, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, small_trees};
 
 /// Names and descriptions.
-pub const ALL: [(&str, &str); 5] = [
+pub const ALL: [(&str, &str); 6] = [
     (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
     (Pmr::NAME, "the PM-RTREE: insertions and deletions that replace leaves of its chain"),
+    (Pear::NAME, "the PeaR-Tree: insertions and deletions, and nodes that move between pool and memory"),
     (Logged::NAME, "the R-tree that logs whole nodes, the baseline of the FBR-tree: the same"),
     (ExploredMap::NAME, "the durable B+-trees: insertions, updates and removals that split and merge nodes"),
     (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
@@ -48,6 +49,7 @@ pub fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
     match name {
         Fbr::NAME => Some(visitor.visit::<Explored<Fbr>>()),
         Pmr::NAME => Some(visitor.visit::<Explored<Pmr>>()),
+        Pear::NAME => Some(visitor.visit::<Explored<Pear>>()),
         Logged::NAME => Some(visitor.visit::<Explored<Logged>>()),
         ExploredMap::NAME => Some(visitor.visit::<ExploredMap>()),
         OF_WORDS => Some(visitor.visit::<pmwcas::explored::Explored>()),

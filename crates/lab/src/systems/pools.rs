@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 use terrane_pmtree::fbr::{self, FbrTree, LeafForm};
+use terrane_pmtree::pear::{self, Budget, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_pmtree::{NearestSearch, PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
@@ -16,6 +17,9 @@ use crate::workload::{Location, Points, Window};
 /// containers.
 const IN_MEMORY: &str = "/dev/shm";
 
+const IN_POOL: Budget = Budget::Nodes(0);
+const IN_MEMORY_AS_FAR_AS_POSSIBLE: Budget = Budget::Nodes(u64::MAX);
+
 const DOMAIN: PersistenceDomain = PersistenceDomain::PageCache;
 
 /// A tree of two dimensions with its default settings.
@@ -25,11 +29,19 @@ pub enum PoolTree {
     Fbr(LeafForm),
     /// The PM-RTREE.
     Pmr,
+    /// The PeaR-Tree, all of it in the pool or with all inner nodes in memory.
+    Pear(Budget),
 }
 
 impl PoolTree {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 3] = [Self::Fbr(LeafForm::Bitmap), Self::Fbr(LeafForm::SelfValidating), Self::Pmr];
+    pub const ALL: [Self; 5] = [
+        Self::Fbr(LeafForm::Bitmap),
+        Self::Fbr(LeafForm::SelfValidating),
+        Self::Pmr,
+        Self::Pear(IN_POOL),
+        Self::Pear(IN_MEMORY_AS_FAR_AS_POSSIBLE),
+    ];
 }
 
 impl System for PoolTree {
@@ -38,6 +50,8 @@ impl System for PoolTree {
             Self::Fbr(LeafForm::Bitmap) => "fbr-tree",
             Self::Fbr(LeafForm::SelfValidating) => "fbr-tree-self-validating",
             Self::Pmr => "pmr-tree",
+            Self::Pear(IN_POOL) => "pear-tree",
+            Self::Pear(_) => "pear-tree-in-memory",
         }
     }
 
@@ -48,6 +62,8 @@ impl System for PoolTree {
             }
             Self::Fbr(LeafForm::SelfValidating) => "the same with leaves whose entries validate themselves",
             Self::Pmr => "leaves in a file on the page cache, inner nodes in memory; no locks",
+            Self::Pear(IN_POOL) => "all nodes in a file on the page cache; search without locks",
+            Self::Pear(_) => "the same with all inner nodes in memory",
         }
     }
 
@@ -72,6 +88,7 @@ impl System for PoolTree {
 enum Created {
     Fbr(Box<FbrTree<2>>),
     Pmr(Box<PmrTree<2>>),
+    Pear(Box<PearTree<2>>),
 }
 
 impl PoolTree {
@@ -86,6 +103,10 @@ impl PoolTree {
                 let created = PmrTree::create(&storage, "tree", &pmr::Options::new(DOMAIN));
                 created.map(|tree| Created::Pmr(Box::new(tree)))
             }
+            Self::Pear(budget) => {
+                let options = pear::Options { budget, ..pear::Options::new(DOMAIN) };
+                PearTree::create(&storage, "tree", &options).map(|tree| Created::Pear(Box::new(tree)))
+            }
         }
     }
 }
@@ -95,6 +116,7 @@ impl Created {
         match self {
             Self::Fbr(tree) => &**tree,
             Self::Pmr(tree) => &**tree,
+            Self::Pear(tree) => &**tree,
         }
     }
 }
@@ -113,6 +135,7 @@ impl Reader for Tree {
                 tree.window(&window, fbr::SearchMode::Validated, |_, payload| visit(payload as i64))?;
             }
             Created::Pmr(tree) => tree.window(&window, |_, payload| visit(payload as i64))?,
+            Created::Pear(tree) => tree.window(&window, |_, payload| visit(payload as i64))?,
         }
         Ok(())
     }
@@ -126,8 +149,10 @@ impl Reader for Tree {
 
     fn footprint(&self) -> Result<Vec<(String, u64)>> {
         let mut parts = vec![("pool".into(), self.tree.tree().pool().length())];
-        if let Created::Pmr(tree) = &self.tree {
-            parts.push(("memory".into(), tree.memory_bytes()));
+        match &self.tree {
+            Created::Fbr(_) => {}
+            Created::Pmr(tree) => parts.push(("memory".into(), tree.memory_bytes())),
+            Created::Pear(tree) => parts.push(("memory".into(), tree.memory_bytes())),
         }
         Ok(parts)
     }

@@ -7,6 +7,7 @@ mod btree;
 mod fbr;
 #[cfg(feature = "baselines")]
 mod logged;
+mod pear;
 mod pmr;
 mod small;
 mod spread;
@@ -17,6 +18,7 @@ pub use btree::{ExploredMap, MapModel, MapRun, MapStep, NarrowMap, apply_to_mode
 pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;
+pub use pear::Pear;
 pub use pmr::Pmr;
 pub use small::{Recoveries, SmallTrees, small_trees};
 pub use steps::{Model, Step, random_steps, steps_in_turn, steps_of_few};

@@ -9,6 +9,8 @@ mod leaf_form;
 pub mod logged;
 mod marks;
 mod nearest;
+mod pack;
+pub mod pear;
 pub mod pmr;
 mod rect;
 mod search;

@@ -1,0 +1,233 @@
+//! The chains of the levels: each has the level's nodes in the pool, in any order.
+//!
+//! The word that leads to a node, in its predecessor or in the tree's block, owns the node (R1). So
+//! an intent knows one link. A node enters the chain before a parent in the pool gets it, and
+//! leaves the chain after the parent has lost it. One mutex guards all chains; it is taken last, by
+//! splits, merges and moves.
+//!
+//! The last word of a node names a node before it, so that it is found without a walk. After a
+//! crash that may be a few nodes before it, but never a node that was freed:
+//! - a new node enters the chain, and then its successor gets its name;
+//! - the successor of a leaving node gets the predecessor's name, durably, before the node leaves.
+
+use terrane_pmem::{Backend, Guard, Intent, Site, WORD_LENGTH};
+use terrane_storage::sync::MutexGuard;
+
+use super::layout::{
+    ALIGNMENT, BITMAP, BOXES, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED,
+    head, locked,
+};
+use super::node::{Branch, Node};
+use super::tree::PearTree;
+use crate::Result;
+
+const FILL: Site = Site::new("pear.chain.fill");
+const LINK: Site = Site::new("pear.chain.link");
+const LINK_FIRST: Site = Site::new("pear.chain.link.first");
+const PREVIOUS: Site = Site::new("pear.chain.previous");
+const UNLINK_PREVIOUS: Site = Site::new("pear.chain.unlink.previous");
+const UNLINK: Site = Site::new("pear.chain.unlink");
+const DYING_SET: Site = Site::new("pear.chain.dying");
+const DYING_CLEAR: Site = Site::new("pear.chain.dying.clear");
+const DYING_BRANCH: Site = Site::new("pear.chain.dying.branch");
+const DYING_BRANCH_AGAIN: Site = Site::new("pear.recover.dying.branch");
+const DYING_CLEAR_AGAIN: Site = Site::new("pear.recover.dying.clear");
+
+/// The right to change the chains.
+pub(super) type Chains<'a> = MutexGuard<'a, ()>;
+
+impl<const D: usize, B: Backend> PearTree<D, B> {
+    /// Adds a node behind the one that is split, and marks that durably: it is in *Insert 02*, and
+    /// turns into *Insert 03* when its parent has the new one. The new node is in *Insert 04*.
+    ///
+    /// Mask, partner and marks share a line with the link, and are stored before it. So a crash
+    /// that leaves the link leaves them too.
+    pub(super) fn link_half(&self, split: &Node<'_, D, B>, moved: u64, branches: &[Branch<D>]) -> Result<u64> {
+        let meta = locked(split.level(), SPLIT_STARTED, self.session);
+        let link = split.at + NEXT as u64 * WORD_LENGTH;
+        self.enter_chain(link, split.at, (meta, split.load(PARENT), split.at), branches, |at| {
+            split.store(MASK, moved);
+            split.store(PARTNER, at);
+            split.mark(REORGANIZING | SPLIT_STARTED);
+            split.store(NEXT, at);
+            split.persist_header(LINK);
+        })
+    }
+
+    /// Adds a node at the beginning of a level's chain, locked.
+    pub(super) fn link_first(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
+        let meta = locked(level, 0, self.session);
+        let link = self.block + head(level);
+        self.enter_chain(link, 0, (meta, parent, 0), branches, |at| {
+            self.backend().store(link, at);
+            self.backend().persist(link..link + WORD_LENGTH, LINK_FIRST);
+        })
+    }
+
+    /// Durable after each step: the node is acquired and filled; it is linked; its successor knows
+    /// it; the intent has ended.
+    fn enter_chain(
+        &self,
+        link: u64,
+        previous: u64,
+        (meta, parent, partner): (u64, u64, u64),
+        branches: &[Branch<D>],
+        store_link: impl FnOnce(u64),
+    ) -> Result<u64> {
+        let _chains = self.chains.lock();
+        let mut intent = self.pool.intent();
+        let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, link)?;
+        let (node, next) = (self.node(at)?, self.backend().load(link));
+        node.fill(meta, next, (parent, partner), branches);
+        let (level, last) = (node.level(), self.layout.previous_word());
+        node.store(last, previous);
+        for words in [META..self.layout.target_word(level, branches.len()), last..last + 1] {
+            node.flush(words, FILL);
+        }
+        self.backend().fence(FILL);
+        store_link(at);
+        self.set_previous(next, at, PREVIOUS)?;
+        intent.finish();
+        Ok(at)
+    }
+
+    /// Flushes it, too. The fence is that of an intent, which follows.
+    fn set_previous(&self, at: u64, previous: u64, site: Site) -> Result<()> {
+        if at != 0 {
+            let (node, word) = (self.node(at)?, self.layout.previous_word());
+            node.store(word, previous);
+            node.flush(word..word + 1, site);
+        }
+        Ok(())
+    }
+
+    /// Removes a node from its parent and from the chain, by an intent that has space. Nobody else
+    /// can change either.
+    ///
+    /// Durable after each step: the tree's block names the node; the parent has lost it (*Delete
+    /// 08*); the chain has lost it, and the intent frees it; the block has forgotten it.
+    pub(super) fn remove_branch(
+        &self,
+        parent: &Node<'_, D, B>,
+        slot: usize,
+        node: &Node<'_, D, B>,
+        intent: Intent<'_, B>,
+        guard: &Guard<'_>,
+    ) -> Result<()> {
+        let chains = self.chains.lock();
+        let parent_at = if parent.is_volatile() { 0 } else { parent.at };
+        let (backend, block) = (self.backend(), self.block);
+        // The parent comes first, so that a node that is named has the parent of this removal.
+        backend.store(block + DYING_PARENT, parent_at);
+        backend.store(block + DYING, node.at);
+        backend.persist(block + DYING_PARENT..block + DYING + WORD_LENGTH, DYING_SET);
+        parent.store(BITMAP, parent.bitmap() & !(1 << slot));
+        // The announcement of the intent fences.
+        parent.flush(META..BOXES, DYING_BRANCH);
+        self.unlink_in(&chains, node, intent, Some(guard))
+    }
+
+    /// Removes a node that no parent has from the chain, and frees it: at once, or when readers
+    /// have left.
+    pub(super) fn unlink(&self, node: &Node<'_, D, B>, guard: Option<&Guard<'_>>) -> Result<()> {
+        self.unlink_with(node, self.pool.intent(), guard)
+    }
+
+    /// Does the same by an intent that may have space.
+    pub(super) fn unlink_with(
+        &self,
+        node: &Node<'_, D, B>,
+        intent: Intent<'_, B>,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let chains = self.chains.lock();
+        self.unlink_in(&chains, node, intent, guard)
+    }
+
+    fn unlink_in(
+        &self,
+        _: &Chains<'_>,
+        node: &Node<'_, D, B>,
+        mut intent: Intent<'_, B>,
+        guard: Option<&Guard<'_>>,
+    ) -> Result<()> {
+        let (link, previous) = self.find_link(node)?;
+        let next = node.load(NEXT);
+        self.set_previous(next, previous, UNLINK_PREVIOUS)?;
+        intent.release(node.at, link)?;
+        self.backend().store(link, next);
+        self.backend().persist(link..link + WORD_LENGTH, UNLINK);
+        let dying = self.block + DYING;
+        if self.backend().load(dying) != 0 {
+            // Before the block is free for others: the end of the intent fences.
+            self.backend().store(dying, 0);
+            self.backend().flush(dying..dying + WORD_LENGTH, DYING_CLEAR);
+        }
+        match guard {
+            Some(guard) => intent.retire(guard),
+            None => intent.finish(),
+        }
+        Ok(())
+    }
+
+    /// The word that leads to a node, and the node that it lies in; 0 for the tree's block.
+    fn find_link(&self, node: &Node<'_, D, B>) -> Result<(u64, u64)> {
+        let level = node.level();
+        let mut previous = node.load(self.layout.previous_word());
+        let mut steps = 0;
+        loop {
+            let link = match previous {
+                0 => self.block + head(level),
+                at => self.checked(at, level)?.at + NEXT as u64 * WORD_LENGTH,
+            };
+            let next = self.backend().load(link);
+            if next == node.at {
+                return Ok((link, previous));
+            }
+            steps += 1;
+            if next == 0 || self.are_too_many(steps) {
+                return Err(self.damaged(node.at, "a node is not in the chain of its level"));
+            }
+            previous = next;
+        }
+    }
+
+    /// Completes the removal that a crash has interrupted, when the tree is opened.
+    pub(super) fn complete_removal(&self) -> Result<()> {
+        let [parent, at] = [DYING_PARENT, DYING].map(|word| self.backend().load(self.block + word));
+        if at == 0 {
+            return Ok(());
+        }
+        // The intent was settled when the pool was opened: the node is free if the chain has lost
+        // it.
+        if self.pool.is_acquired(at)? {
+            if parent != 0 {
+                let parent = self.node(parent)?;
+                if let Some(slot) = parent.slot_of(at) {
+                    parent.store(BITMAP, parent.bitmap() & !(1 << slot));
+                    parent.flush(META..BOXES, DYING_BRANCH_AGAIN);
+                }
+            }
+            return self.unlink(&self.node(at)?, None);
+        }
+        let dying = self.block + DYING;
+        self.backend().store(dying, 0);
+        self.backend().persist(dying..dying + WORD_LENGTH, DYING_CLEAR_AGAIN);
+        Ok(())
+    }
+
+    /// The nodes of a level's chain, while nobody changes it.
+    pub(super) fn walk(&self, level: u64) -> Result<Vec<u64>> {
+        let mut nodes = Vec::new();
+        let mut at = self.backend().load(self.block + head(level));
+        while at != 0 {
+            let node = self.checked(at, level)?;
+            nodes.push(at);
+            if self.are_too_many(nodes.len() as u64) {
+                return Err(self.damaged(at, "the chain of a level is a circle"));
+            }
+            at = node.load(NEXT);
+        }
+        Ok(nodes)
+    }
+}
