@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
-use terrane_pmem::explorer::Subject;
 use terrane_pmtree::btree::{BTree, Compared, Options, PersistentUnsorted};
 use terrane_pmtree::explored::{ExploredMap, MapModel, MapStep, apply_to_model};
 use terrane_storage::Storage;
