@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
-use terrane_pmem::explorer::Subject;
 use terrane_pmtree::btree::{BTree, Compared, Options, PersistentUnsorted};
 use terrane_pmtree::explored::{ExploredMap, MapModel, MapStep, apply_to_model};
 use terrane_storage::Storage;
@@ -207,7 +206,7 @@ fn keys_are_linearizable(seed: u64) {
 
 #[test]
 fn what_threads_see_of_a_map_and_what_a_crash_leaves_of_it_is_linearizable() {
-    explore("what_threads_see_of_a_map", 6, keys_are_linearizable);
+    explore("what_threads_see_of_a_map", 20, keys_are_linearizable);
     let changes = CHANGES.load(Ordering::Relaxed);
     let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
     assert!(changes > 100 || is_one_seed, "{changes} changes of several nodes among others' operations");

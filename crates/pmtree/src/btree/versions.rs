@@ -97,3 +97,23 @@ impl Drop for Lock<'_> {
         self.word.store(self.version.wrapping_add(STEP) | self.bits, Ordering::Release);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_locked_once_and_a_failed_attempt_leaves_it_locked() {
+        let word = AtomicU64::new(0);
+        let version = read(&word).unwrap();
+        let first = lock(&word, version).unwrap();
+        assert!(lock(&word, version).is_none());
+        assert!(word.load(Ordering::Acquire) & LOCKED != 0 && !is_current(&word, version));
+        first.unchanged();
+        assert!(is_current(&word, version));
+        drop(lock(&word, version).unwrap());
+        assert!(!is_current(&word, version) && lock(&word, version).is_none());
+        lock(&word, read(&word).unwrap()).unwrap().remove();
+        assert_eq!(read(&word), None);
+    }
+}
