@@ -120,7 +120,29 @@ impl QueryGeometry {
             return Ok(shape.points.iter().all(|point| self.intersects_point(*point))
                 && shape.points.iter().any(|point| self.within_point(*point)));
         }
-        Ok(self.covers(&shape) || self.shifts(&shape.rect).any(|degrees| self.covers(&shape.shifted(degrees))))
+        Ok(self.holds_shape(&shape, false))
+    }
+
+    /// Whether no point of the stored geometry `bytes` lies outside this one. Neither may be empty.
+    ///
+    /// # Errors
+    /// When the bytes are not a geometry.
+    pub fn covers(&self, bytes: &[u8]) -> Result<bool, GeometryError> {
+        if let Some(point) = as_point(bytes) {
+            return Ok(self.intersects_point(point));
+        }
+        let shape = Shape::decode(bytes)?;
+        if shape.lines.is_empty() && shape.polygons.is_empty() {
+            return Ok(!shape.points.is_empty() && shape.points.iter().all(|point| self.intersects_point(*point)));
+        }
+        Ok(self.holds_shape(&shape, true))
+    }
+
+    fn holds_shape(&self, shape: &Shape, boundary_suffices: bool) -> bool {
+        let holds = |shape: &Shape| {
+            !shape.is_empty() && self.rect.contains_rect(&shape.rect) && self.parts.cover(shape, boundary_suffices)
+        };
+        holds(shape) || self.shifts(&shape.rect).any(|degrees| holds(&shape.shifted(degrees)))
     }
 
     /// The other representation of a point on the antimeridian.
@@ -162,10 +184,6 @@ impl QueryGeometry {
 
     fn is_within_at(&self, point: Point) -> bool {
         self.rect.contains_point(point) && self.parts.locate(point) == Location::Inside
-    }
-
-    fn covers(&self, shape: &Shape) -> bool {
-        !shape.is_empty() && self.rect.contains_rect(&shape.rect) && self.parts.cover(shape)
     }
 
     fn meets(&self, shape: &Shape) -> bool {
