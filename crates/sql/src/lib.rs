@@ -1,0 +1,23 @@
+//! SQL over a Terrane store: Apache DataFusion with datasets as tables and spatial functions.
+//!
+//! A [`Session`] runs the statements of a [`Script`] in order. They read only. Each sees the state
+//! of the store at its start. Filters on geometries and attributes are answered by the engine's
+//! indexes; `EXPLAIN` shows how.
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod error;
+mod functions;
+mod geometry;
+mod nearest;
+mod operators;
+mod pushdown;
+mod scan;
+mod session;
+mod statement;
+mod table;
+
+pub use error::SqlError;
+pub use session::{Answer, Script, Session, SessionOptions};
+pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX};
