@@ -18,8 +18,8 @@ WORDS_MAX = 40
 COLUMNS_MAX = 100
 
 # How many there may be. Never raise these numbers.
-LONG_SENTENCES_MAX = 7
-PHRASES_MAX = 58
+LONG_SENTENCES_MAX = 1
+PHRASES_MAX = 55
 WIDE_LINES_MAX = 0
 
 PHRASES = [

@@ -200,7 +200,16 @@ impl<'a> Insertion<'a> {
         while let Some((file, position)) = self.followed() {
             let name = file.path().display();
             self.messages.info(format_args!("reading {name} from byte {position} on"));
-            self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, queue_bytes)?;
+            let messages = self.messages;
+            let inserted = thread::scope(|scope| {
+                let (_ended, is_ended) = mpsc::channel();
+                let watched = file.clone();
+                scope.spawn(move || watched.watch(&is_ended, |warning| messages.warn(warning)));
+                self.insert_all(Lines::from_byte(file.read_from(position, stop), position), stop, queue_bytes)
+            });
+            // Reading may have found one last.
+            file.take_warnings().iter().for_each(|warning| messages.warn(warning));
+            inserted?;
             if stop.signal().is_some() {
                 return Ok(());
             }

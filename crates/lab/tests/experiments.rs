@@ -152,6 +152,22 @@ fn a_killed_process_leaves_a_tree_that_opens_with_all_it_acknowledged() {
 }
 
 #[test]
+fn the_pm_rtree_is_measured_beside_the_fbr_tree() {
+    let costs = figures("pmr/insert-cost", &["--count", "3000"]);
+    let [fbr, pmr] = ["fbr-tree", "pmr-tree"].map(|system| values(&costs, system, "lines flushed"));
+    assert_eq!((fbr.len(), pmr.len()), (1, 5));
+    assert!(pmr.iter().all(|lines| (2.0..5.5).contains(lines)), "{pmr:?}");
+    assert!(values(&costs, "pmr-descriptor", "lines flushed")[0] > 5.0);
+    let [interleaved, sequential] =
+        [(2, "pmr-tree"), (0, "pmr-sequential")].map(|(row, system)| values(&costs, system, "reflush share")[row]);
+    assert!(interleaved <= sequential, "{interleaved} and {sequential}");
+    let rates = figures("pmr/threads", &["--count", "3000", "--threads", "1,2"]);
+    assert_eq!(values(&rates, "pmr-tree", "insertions a second").len(), 4);
+    let opened = figures("pmr/recovery", &["--count", "3000"]);
+    assert_eq!(values(&opened, "pmr-tree", "open").len(), 4);
+}
+
+#[test]
 fn without_a_file_or_the_library_the_experiment_says_what_it_needs() {
     let output = lab(&["run", "fbr/hdf5"]);
     assert_eq!(output.status.code(), Some(2));
@@ -178,6 +194,9 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
     let list = String::from_utf8(lab(&["list"]).stdout).unwrap();
     for name in ["insert-cost", "reflush", "range-query", "concurrency", "reopen", "hdf5"] {
         assert!(list.contains(&format!("  fbr/{name} ")), "{name} in {list}");
+    }
+    for name in ["insert-cost", "threads", "recovery"] {
+        assert!(list.contains(&format!("  pmr/{name} ")), "{name} in {list}");
     }
     for name in ["points", "houses", "lakes", "ingest", "mixed", "memory", "grid", "range-scan"] {
         assert!(list.contains(&format!("  lsm/{name} ")), "{name} in {list}");

@@ -1,9 +1,9 @@
 //! The log entry of a commit: the logical operations of all indexes.
 //!
-//! Layout of an entry, little-endian:
+//! Layout of an entry, little-endian.
 //!
 //! - sequence u64 · transaction u64 · source offset u64 · dataset u32 · partition u32 · source u32
-//!   · kind u32;
+//!   · kind u32.
 //! - each operation: index u32 · delete u32 · key length u32 · value length u32 · key · value.
 //!
 //! The transaction is reserved. Source and source offset are a feed's position, which commits with

@@ -5,9 +5,10 @@
 //! crate `seize` does all of that, with one collector for each pool.
 //!
 //! The retired parts are offsets in the pool, never memory: slots of the allocator and descriptors.
-//! They wait in a queue, and the collector gets the queue's numbers. When a number has expired,
-//! threads that change the pool anyway may empty the queue up to it. So a reader that leaves does
-//! nothing to the pool.
+//! (Nodes of an [`Arena`](crate::Arena) go through the collector on their own, by their indices.)
+//! The parts wait in a queue, and the collector gets the queue's numbers. When a number has
+//! expired, threads that change the pool anyway may empty the queue up to it. So a reader that
+//! leaves does nothing to the pool.
 //!
 //! - E1: a part leaves the queue after every guard is gone that lived when it was retired.
 //! - E2: parts leave in the order in which they came. This costs nothing: a guard that lived when
@@ -36,6 +37,8 @@ use seize::LocalGuard as Entered;
 use seize::OwnedGuard as Entered;
 use seize::{Collector, Guard as _};
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
+
+use crate::arena::FreeNodes;
 
 /// How many parts one thread retires together. Looking for live guards takes a call of the system.
 pub(crate) const BATCH: usize = 8;
@@ -126,9 +129,11 @@ impl<T> Queue<T> {
 }
 
 /// A number on its way through the collector.
-struct Ticket {
-    number: u64,
-    expired: Arc<AtomicU64>,
+enum Ticket {
+    /// Parts up to this number have expired.
+    Parts { number: u64, expired: Arc<AtomicU64> },
+    /// A node of an arena is free.
+    Node { node: u64, free: Arc<FreeNodes> },
 }
 
 impl Epochs {
@@ -205,7 +210,16 @@ impl Guard<'_> {
 
     /// Lets a number expire when every guard that lives now is gone.
     fn defer(&self, number: u64, expired: &Arc<AtomicU64>) {
-        let ticket = Box::into_raw(Box::new(Ticket { number, expired: expired.clone() }));
+        self.defer_ticket(Ticket::Parts { number, expired: expired.clone() });
+    }
+
+    /// Frees a node of an arena when every guard that lives now is gone.
+    pub(crate) fn defer_node(&self, node: u64, free: &Arc<FreeNodes>) {
+        self.defer_ticket(Ticket::Node { node, free: free.clone() });
+    }
+
+    fn defer_ticket(&self, ticket: Ticket) {
+        let ticket = Box::into_raw(Box::new(ticket));
         // SAFETY: the pointer was made here from a box and is given away, so only the collector has
         // it (E3).
         unsafe { self.entered.defer_retire(ticket, expire) };
@@ -256,8 +270,10 @@ impl fmt::Debug for Guard<'_> {
 /// The pointer must come from a box, and nobody else may have it.
 unsafe fn expire(ticket: *mut Ticket, _: &Collector) {
     // SAFETY: the caller keeps the promise above. The collector calls this once for each pointer.
-    let Ticket { number, expired } = *unsafe { Box::from_raw(ticket) };
-    expired.fetch_max(number, Ordering::AcqRel);
+    match *unsafe { Box::from_raw(ticket) } {
+        Ticket::Parts { number, expired } => _ = expired.fetch_max(number, Ordering::AcqRel),
+        Ticket::Node { node, free } => free.give_back(node),
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -6,6 +6,7 @@
 //! - A [`Pool`] is such a file with a header, a root word, and blocks. The header says whether the
 //!   contents can be trusted. An [`Intent`] acquires and releases blocks.
 //! - [`pmwcas`] changes several words at once.
+//! - An [`Arena`] has nodes in memory, for the parts of a structure that recovery rebuilds.
 //! - [`Counted`] counts the costs of operations. [`probe`] finds out what a file's medium promises.
 //!
 //! The feature `explorer` adds the module of that name, which looks for crashes that a structure
@@ -16,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod allocator;
+mod arena;
 mod backend;
 mod counters;
 mod epoch;
@@ -29,6 +31,7 @@ mod pool;
 pub mod probe;
 
 pub use allocator::{INTENT_BLOCKS, Intent};
+pub use arena::Arena;
 pub use backend::{Backend, Loads, Native, Rehearsed, Site, View, WORD_LENGTH, Words};
 #[cfg(feature = "explorer")]
 pub use backend::{Dropping, Instruction, Traced, interrupting};

@@ -21,8 +21,12 @@ fn create<B: Backend>(storage: &dyn Storage, chunk_length: u64) -> Pool<B> {
 
 /// Acquires a block that a new table word links to, below the block's own first word.
 fn push<B: Backend>(pool: &Pool<B>, length: u64) -> Result<u64, Error> {
+    push_aligned(pool, length, LINE_LENGTH)
+}
+
+fn push_aligned<B: Backend>(pool: &Pool<B>, length: u64, alignment: u64) -> Result<u64, Error> {
     let mut intent = pool.intent();
-    let block = intent.acquire(length, ROOT)?;
+    let block = intent.acquire_aligned(length, alignment, ROOT)?;
     let backend = pool.backend();
     backend.store(block, backend.load(ROOT));
     backend.persist(block..block + 8, SITE);
@@ -64,6 +68,42 @@ fn blocks_are_whole_lines_and_do_not_overlap() {
     assert!(end <= pool.length());
     let expected = acquired.into_iter().map(|(offset, length)| (offset, length.next_multiple_of(LINE_LENGTH)));
     assert_eq!(blocks(&pool), expected.collect());
+}
+
+#[test]
+fn aligned_blocks_begin_at_multiples_also_after_the_pool_was_opened_again() {
+    let storage = MemoryStorage::new();
+    let mut pool: Pool<Traced> = create(&storage, 1 << 16);
+    let alignments = [64, 128, 256, 512, 1024, 2048, 4096];
+    let mut expected = BTreeMap::new();
+    for length in [1, 300, 4096, 9000] {
+        for alignment in alignments {
+            let block = push_aligned(&pool, length, alignment).unwrap();
+            assert!(block.is_multiple_of(alignment), "{block} for {alignment}");
+            expected.insert(block, length.next_multiple_of(alignment));
+        }
+        drop(pool);
+        pool = Pool::open(&storage, "pool", &options(1 << 16)).unwrap();
+        assert_eq!(blocks(&pool), expected);
+    }
+    for wrong in [0, 8, 32, 65, 192, 8192] {
+        assert!(matches!(push_aligned(&pool, 64, wrong), Err(Error::Unsuitable { .. })), "{wrong}");
+    }
+    (0..expected.len()).for_each(|_| assert!(expected.remove(&pop(&pool)).is_some()));
+    assert_eq!(blocks(&pool), expected);
+}
+
+#[test]
+fn what_nothing_reaches_is_freed_and_given_out_again() {
+    let storage = MemoryStorage::new();
+    let mut pool: Pool<Traced> = create(&storage, 1 << 14);
+    let acquired: Vec<u64> = (0..20).map(|_| push(&pool, 256).unwrap()).collect();
+    let reached = acquired.iter().copied().step_by(2).collect();
+    assert_eq!(pool.free_unreached(&reached).unwrap(), 10);
+    assert!(blocks(&pool).into_keys().eq(acquired.iter().copied().step_by(2)));
+    let again: Vec<u64> = (0..10).map(|_| push(&pool, 256).unwrap()).collect();
+    assert!(again.iter().all(|block| !reached.contains(block)));
+    assert_eq!(blocks(&pool).len(), 20);
 }
 
 #[test]

@@ -252,9 +252,23 @@ fn a_newer_version_is_refused_whatever_else_it_holds() {
         open_changed(with_other_checksums),
     ];
     for error in errors {
-        assert!(matches!(error, Error::Newer { found: 9, known: 1, .. }), "{error}");
+        assert!(matches!(error, Error::Newer { found: 9, known: 2, .. }), "{error}");
         assert!(error.to_string().ends_with("use a newer one"), "{error}");
     }
+}
+
+#[test]
+fn a_pool_of_the_first_version_is_read_and_gets_the_present_one() {
+    let storage = MemoryStorage::new();
+    let pool = create(&storage);
+    pool.backend().store(ROOT, 5);
+    pool.close().unwrap();
+    let file = storage.open("pool", OpenMode::Write).unwrap();
+    [0, 512].into_iter().for_each(|copy| set(&*file, copy, (VERSION, 1), true));
+    assert_eq!(open(&storage).unwrap().backend().load(ROOT), 5);
+    let mut version = [0; 8];
+    file.read_exact_at(&mut version, VERSION).unwrap();
+    assert_eq!(u64::from_le_bytes(version), 2);
 }
 
 #[test]

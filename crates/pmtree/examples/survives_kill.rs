@@ -1,6 +1,6 @@
-//! A tree on an ordinary file that survives SIGKILL. The program starts itself, kills itself in the
-//! middle of insertions, and proves that no acknowledged one is missing. The file lies in TMPDIR.
-//! If that file system cannot keep it, as in many containers, it lies in /dev/shm.
+//! Trees on ordinary files that survive SIGKILL. For each tree, the program starts itself, kills
+//! itself in the middle of insertions, and proves that no acknowledged one is missing. The file
+//! lies in TMPDIR. If that file system cannot keep it, as in many containers, it lies in /dev/shm.
 //!
 //! ```console
 //! cargo run --release -p terrane-pmtree --example survives_kill
@@ -13,8 +13,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
-use terrane_pmtree::{PersistenceDomain, Rect};
+use terrane_pmtree::fbr::{self, FbrTree};
+use terrane_pmtree::pmr::{self, PmrTree};
+use terrane_pmtree::{Census, PersistenceDomain, PersistentRTree, PersistentTree, Rect};
 use terrane_storage::RealStorage;
 
 /// Insertions after which the process is killed.
@@ -22,10 +23,26 @@ const ACKNOWLEDGED: u64 = 20_000;
 
 const SIGKILL: i32 = 9;
 
+/// The names of the pools.
+const FBR: &str = "fbr-tree";
+const PMR: &str = "pm-rtree";
+
+/// A tree with a census, as all R-trees have.
+trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
+
+impl<T: PersistentRTree<2> + PersistentTree<Census = Census>> Tree for T {}
+
 fn main() -> ExitCode {
+    let (fbr, pmr) = (fbr::Options::new(PersistenceDomain::PageCache), pmr::Options::new(PersistenceDomain::PageCache));
     let outcome = match std::env::args_os().nth(1) {
-        Some(directory) => insert_until_killed(Path::new(&directory)),
-        None => kill_and_prove(),
+        Some(directory) if Path::new(&directory).join(FBR).exists() => {
+            insert_until_killed::<FbrTree<2>>(Path::new(&directory), FBR, &fbr)
+        }
+        Some(directory) => insert_until_killed::<PmrTree<2>>(Path::new(&directory), PMR, &pmr),
+        None => {
+            let of_fbr = kill_and_prove::<FbrTree<2>>(FBR, &fbr);
+            of_fbr.and_then(|()| kill_and_prove::<PmrTree<2>>(PMR, &pmr))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -42,14 +59,8 @@ fn rect(number: u64) -> Result<Rect<2>, terrane_pmtree::Error> {
     Rect::point([(scattered >> 40) as f64, (scattered >> 16 & 0xff_ffff) as f64])
 }
 
-fn create(directory: &Path) -> Result<(), terrane_pmtree::Error> {
-    let options = Options::new(PersistenceDomain::PageCache);
-    FbrTree::<2>::create(&RealStorage::new(directory), "tree", &options).map(drop)
-}
-
-fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
-    let options = Options::new(PersistenceDomain::PageCache);
-    let tree: FbrTree<2> = FbrTree::open(&RealStorage::new(directory), "tree", &options)?;
+fn insert_until_killed<T: Tree>(directory: &Path, name: &str, options: &T::Options) -> Result<(), Box<dyn Error>> {
+    let tree = T::open(&RealStorage::new(directory), name, options)?;
     let mut out = std::io::stdout().lock();
     for number in 0.. {
         tree.insert(&rect(number)?, number)?;
@@ -59,7 +70,8 @@ fn insert_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn kill_and_prove() -> Result<(), Box<dyn Error>> {
+fn kill_and_prove<T: Tree>(name: &str, options: &T::Options) -> Result<(), Box<dyn Error>> {
+    let create = |directory: &Path| T::create(&RealStorage::new(directory), name, options).map(drop);
     let mut directory = tempfile::tempdir()?;
     match create(directory.path()) {
         Err(terrane_pmtree::Error::Pool(terrane_pmtree::terrane_pmem::Error::Unsuitable { .. })) => {
@@ -81,8 +93,7 @@ fn kill_and_prove() -> Result<(), Box<dyn Error>> {
         return Err(format!("it ended by itself ({status}) after {acknowledged} insertions").into());
     }
     let started = Instant::now();
-    let options = Options::new(PersistenceDomain::PageCache);
-    let mut tree: FbrTree<2> = FbrTree::open(&RealStorage::new(directory.path()), "tree", &options)?;
+    let mut tree = T::open(&RealStorage::new(directory.path()), name, options)?;
     let opened = started.elapsed();
     for number in 0..acknowledged {
         if !tree.contains(&rect(number)?, number)? {
@@ -91,13 +102,13 @@ fn kill_and_prove() -> Result<(), Box<dyn Error>> {
     }
     let mut hits = 0;
     let window = Rect::new([0.0; 2], [(1 << 23) as f64; 2])?;
-    tree.window(&window, SearchMode::Validated, |_, _| hits += 1)?;
+    tree.window(&window, &mut |_, _| hits += 1)?;
     let census = tree.check()?;
     println!(
-        "killed after {acknowledged} acknowledged insertions; opened in {opened:?}: {} entries in {} leaves, none of the \
+        "{name}: killed after {acknowledged} acknowledged insertions; opened in {opened:?}: {} entries in {} leaves, none of the \
          acknowledged ones missing; {hits} in a quarter of the plane",
         census.entries, census.leaves
     );
-    tree.close()?;
+    Box::new(tree).close()?;
     Ok(())
 }

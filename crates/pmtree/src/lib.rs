@@ -1,5 +1,8 @@
-//! R-trees in persistent memory. They are durable at all times, without a log of their data and
-//! without rebuilding.
+//! R-trees in persistent memory. They are durable at all times, without a log of their data.
+//!
+//! - [`fbr::FbrTree`] lies in persistent memory as a whole, and opens at once. Writers lock nodes.
+//! - [`pmr::PmrTree`] has its inner nodes in memory, which opening rebuilds. No operation takes a
+//!   lock, and an insertion writes less.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
 //! - With direct access to persistent memory, insertions survive a power loss.
@@ -18,13 +21,14 @@
 //! restarts it may also open like the file of a killed process, and lack some of the data written
 //! meanwhile.
 //!
-//! Opening checks the header, the word that leads to the tree, its shape, the log, and everything
-//! that recovery reads. If one of them is damaged, it returns an error and leaves the file
-//! unchanged. Nodes have no checksums, since each insertion would have to update them. Other damage
-//! of nodes is found when an operation meets something impossible, or by [`fbr::FbrTree::check`],
-//! if it breaks the structure. The same holds for the allocator's words. If bits of acquired blocks
-//! or a chunk's length have become 0, changes overwrite nodes. So if a file may be damaged, check
-//! it before the first change. If a part of a file has an earlier state, this is seldom detected.
+//! Opening checks the header, the word that leads to the tree, its shape, the log or the chain of
+//! leaves, and everything that recovery reads. If one of them is damaged, it returns an error and
+//! leaves the file unchanged. Nodes have no checksums, since each insertion would have to update
+//! them. Other damage of nodes is found when an operation meets something impossible, or by a
+//! tree's check, if it breaks the structure. The same holds for the allocator's words. If bits of
+//! acquired blocks or a chunk's length have become 0, changes overwrite nodes. So if a file may be
+//! damaged, check it before the first change. If a part of a file has an earlier state, this is
+//! seldom detected.
 //!
 //! Each tree is a module with its own options. [`PersistentTree`], [`PersistentRTree`] and
 //! [`NearestSearch`] are the common interfaces. The feature `baselines` adds the trees that others
@@ -67,7 +71,7 @@ mod tree;
 pub use error::{Error, Result};
 #[cfg(feature = "baselines")]
 pub use rtree::logged;
-pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr};
+pub use rtree::{Census, NearestSearch, PersistentRTree, Rect, Split, fbr, pmr};
 /// Pools. Their [`Options`](terrane_pmem::Options) are part of a tree's options, their
 /// [`Error`](terrane_pmem::Error) of its errors.
 pub use terrane_pmem;

@@ -10,7 +10,7 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredTree, Fbr, Logged, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
+    Explored, ExploredTree, Fbr, Logged, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
@@ -52,6 +52,7 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
         }
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
@@ -88,6 +89,7 @@ fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
         }
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
@@ -113,6 +115,7 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
         }
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
@@ -126,11 +129,14 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
             let some = Breadth { branches: 3, samples: 2, seed: 1 };
             power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Fbr>(Cuts::All, &some, 0..2);
+            power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 0..200);
+            power_losses_after_recoveries::<Pmr>(Cuts::All, &some, 0..2);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
         false => {
             power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 24..26);
+            power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 24..26);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 24..26);
         }
     }
@@ -168,6 +174,7 @@ fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
         }
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
@@ -191,6 +198,7 @@ fn what_is_seen_after_a_kill_survives_a_power_loss() {
         }
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
@@ -288,15 +296,17 @@ fn no_flush_and_no_fence_can_be_left_out() {
         assert!(report.is_closed(), "{report}");
     }
     search::<Fbr>();
+    search::<Pmr>();
     search::<Logged>();
 }
 
 #[test]
 fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
-    let places: Vec<Place> = Fbr::places().into_iter().chain(Logged::places()).collect();
+    let places: Vec<Place> = [Fbr::places(), Pmr::places(), Logged::places()].concat();
     sites::check_sources(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Fbr::configurations());
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pmr::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
 }
 
@@ -306,7 +316,7 @@ fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
 fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/gate.md");
     let of_pools = terrane_pmem::pmwcas::explored::Explored::configurations()[0].places();
-    let all = [Fbr::places(), Logged::places(), of_pools];
+    let all = [Fbr::places(), Pmr::places(), Logged::places(), of_pools];
     let names = all.iter().flatten().flat_map(Place::dropped).map(|dropped| dropped.to_string());
     assert_eq!(sites::names_in_table(&table), names.collect());
 }
@@ -326,6 +336,7 @@ fn two_operations_on_any_small_tree_survive_any_power_loss() {
     match is_soak() {
         true => {
             search::<Fbr>(Part::first_of(48));
+            search::<Pmr>(Part::first_of(48));
             search::<Logged>(Part::first_of(48));
         }
         false => search::<Fbr>(Part::first_of(797)),

@@ -10,6 +10,7 @@ use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_storage::RealStorage;
 use terrane_testkit::killed;
 
@@ -20,6 +21,7 @@ const LIFETIME: u64 = 300;
 /// Names of the pools.
 const FBR: &str = "fbr";
 const LOGGED: &str = "logged";
+const PMR: &str = "pmr";
 
 fn small() -> Options {
     options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace)
@@ -27,6 +29,10 @@ fn small() -> Options {
 
 fn small_logged() -> logged::Options {
     LoggedTree::<2>::options(PersistenceDomain::PageCache, 6)
+}
+
+fn small_pmr() -> pmr::Options {
+    PmrTree::<2>::options(PersistenceDomain::PageCache, 6)
 }
 
 fn open<T: TestedTree<2>>(directory: &Path, name: &str, options: &T::Options) -> T {
@@ -69,9 +75,10 @@ fn change_by_threads<T: TestedTree<2>>(directory: &Path, name: &str, options: &T
 fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
     if let Some(directory) = killed::place() {
-        match directory.join(LOGGED).exists() {
-            true => change_by_threads::<LoggedTree<2>>(&directory, LOGGED, &small_logged()),
-            false => change_by_threads::<FbrTree<2>>(&directory, FBR, &small()),
+        match [LOGGED, PMR].into_iter().find(|name| directory.join(name).exists()) {
+            Some(LOGGED) => change_by_threads::<LoggedTree<2>>(&directory, LOGGED, &small_logged()),
+            Some(_) => change_by_threads::<PmrTree<2>>(&directory, PMR, &small_pmr()),
+            None => change_by_threads::<FbrTree<2>>(&directory, FBR, &small()),
         }
         return;
     }
@@ -80,6 +87,7 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
         kill_again_and_again::<FbrTree<2>>(FBR, &both);
     }
     kill_again_and_again::<LoggedTree<2>>(LOGGED, &[small_logged()]);
+    kill_again_and_again::<PmrTree<2>>(PMR, &[small_pmr()]);
 }
 
 /// Opens it with the next of the options each time.

@@ -16,6 +16,8 @@ mod logged;
 mod look_ups;
 mod marks;
 mod model;
+mod pmr;
+mod pmr_threads;
 mod relied_on;
 mod scenario;
 mod support;

@@ -6,3 +6,4 @@
 mod entries;
 mod fbr_shuttle;
 mod fbr_stopped_shuttle;
+mod pmr_shuttle;

@@ -1,7 +1,10 @@
-//! Random queries that combine conditions on places, attributes and words with the nearest, limits
-//! and both levels of isolation, through every index by name and as the planner has it, against a
-//! scan by a plain evaluation of each condition: points and other geometries, in the plane and on
-//! the globe, in one partition and in several, in components that come and go.
+//! Random queries give the rows that a plain evaluation of each condition finds in all records.
+//!
+//! - They combine conditions on places, attributes and words with the nearest, limits and both
+//!   levels of isolation.
+//! - Each is asked through every index by name, and as the planner chooses.
+//! - The data are points and other geometries, in the plane and on the globe.
+//! - Datasets have one or several partitions. Flushes and merges replace their components.
 //!
 //! Each question is asked in about five ways. `make soak` asks 4,000 of each state of a dataset.
 

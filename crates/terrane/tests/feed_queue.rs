@@ -89,7 +89,7 @@ fn a_sender_waits_for_memory_when_it_throttles() {
 
 #[test]
 fn spilled_records_come_in_order_and_release_their_space_as_they_are_read() {
-    const END: u64 = 100_000;
+    const END: u64 = 200_000;
     let storage = Arc::new(MemoryStorage::new());
     let store = store(&storage);
     let files = || storage.list("components").unwrap();
@@ -97,7 +97,7 @@ fn spilled_records_come_in_order_and_release_their_space_as_they_are_read() {
     let (sender, receiver) = store.feed_queue(OnOverload::Spill, 2000).unwrap();
     send(&sender, END, |_| ());
     let spilled = storage.used_bytes() - before;
-    assert!(spilled > 12 << 20, "{spilled}");
+    assert!(spilled > 24 << 20, "{spilled}");
     assert_eq!(files(), names, "the files have no names");
     let mut received = Vec::new();
     while received.len() < END as usize / 2 {

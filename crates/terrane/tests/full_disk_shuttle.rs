@@ -1,8 +1,10 @@
-//! Threads that write, delete, flush, merge, and create and drop indexes while the disk fills and
-//! is freed, in orders drawn by shuttle, which tells of every deadlock: who has the reserve waits
-//! for flushes and merges that others have begun, and who waits until it is unused may keep out
-//! writers. What is refused has not happened; each thread has keys of its own, and finds of them
-//! what it was told.
+//! Threads write, delete, flush, merge, and create and drop indexes while the disk fills and is
+//! freed. Shuttle draws their order, and reports every deadlock.
+//!
+//! - The user of the reserve waits for flushes and merges that others have begun. A thread that
+//!   waits until the reserve is unused may keep out writers.
+//! - A refused operation has not happened. Each thread has keys of its own, and finds them as they
+//!   were acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,11 @@
-//! What queries have to do with each other, whatever the data are: mapped with the data, they find
-//! the same; a window finds what its two parts find; a condition, its negation and what leaves it
-//! unknown share out the records. Through every index by name, through the records, and as the
-//! planner has it, at both levels of isolation. Nothing is judged by another evaluation.
+//! Answers are compared with answers to related queries, not with another evaluation.
+//!
+//! - A query that is mapped together with the data finds the same records.
+//! - A window finds what its two parts find.
+//! - Each record meets a condition, or its negation, or neither, as the condition is unknown there.
+//!
+//! Queries go through every index by name, through the records, and as the planner chooses, at both
+//! levels of isolation.
 
 use std::collections::BTreeSet;
 
@@ -214,7 +218,10 @@ fn a_window_finds_what_its_two_parts_find() {
             }
             (met, of_both) = (met + whole.len(), of_both + both.len());
         }
-        assert!(met > 3 * rounds(30) && of_both > rounds(30) / 6, "{met} found, {of_both} by both parts, of {setting:?}");
+        assert!(
+            met > 3 * rounds(30) && of_both > rounds(30) / 6,
+            "{met} found, {of_both} by both parts, of {setting:?}"
+        );
     }
 }
 

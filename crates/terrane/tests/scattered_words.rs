@@ -28,11 +28,11 @@ fn record(key: Key, texts: [Option<String>; 3]) -> Record {
     Record { values, ..Record::at(key, 1.0, 1.0, Vec::new()) }
 }
 
-/// The texts of a record:
-/// - `bird` is in one title in 40, in one text in 50, so in both for one record in 200, and in the
-///   tags of one in 80;
-/// - `rare` is in the tags of one in 2000;
-/// - `the` is in every text;
+/// The texts of a record, with these words.
+/// - `bird` is in one title in 40, and in one text in 50: in both for one record in 200. It is also
+///   in the tags of one record in 80.
+/// - `rare` is in the tags of one record in 2000.
+/// - `the` is in every text.
 /// - `title` is in many titles and in some tags.
 fn texts(number: i64) -> [Option<String>; 3] {
     let is_one_in = |parts: i64| number % parts == 0;

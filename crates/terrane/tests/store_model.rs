@@ -1,8 +1,10 @@
-//! The store against a map and a linear scan, under random mixes of operations on two datasets,
-//! with snapshots held open over flushes, merges and reopenings: every key type with every kind of
-//! geometry, in the plane and on the globe. Indexes of every kind come and go meanwhile, and each
-//! query is asked through each of them too; so do columns, which are renamed as well. Some datasets
-//! have several partitions.
+//! The store agrees with a map and a linear scan under random mixes of operations on two datasets.
+//!
+//! - Every type of key is combined with every kind of geometry, in the plane and on the globe.
+//! - Snapshots stay open over flushes, merges and reopenings.
+//! - Indexes of every kind are created and dropped. Each query is asked through each of them.
+//! - Columns are added, renamed and dropped.
+//! - Some datasets have several partitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

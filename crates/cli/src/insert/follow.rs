@@ -1,13 +1,15 @@
 //! A growing file: its bytes from a position on, its successors under its name, and the mark by
 //! which it is recognised again.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_64;
@@ -17,6 +19,12 @@ use crate::failure::Failure;
 
 /// Bytes that the checksum of a mark covers, if there are enough.
 const KNOWN_BYTES: usize = 1024;
+/// Time between two checks which file has the name.
+const WATCH_PAUSE: Duration = Duration::from_millis(10);
+/// Most waiting files whose marks are stored.
+const MARKED_FILES_MAX: usize = 40;
+/// Separates the marks of a file and of those that wait behind it.
+const THEN: &str = "; then ";
 /// Time between two checks whether a file has grown.
 const PAUSE_MS: u32 = 50;
 /// How long a replaced file is still read while it does not grow: its writer may not know yet.
@@ -33,8 +41,12 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Parses the text of a mark; `None` if it is another one.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses the marks of a file and of those that wait behind it; `None` for another text.
+    pub fn parse_all(text: &str) -> Option<Vec<Self>> {
+        text.split(THEN).map(Self::parse).collect()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let (inode, rest) = text.strip_prefix("inode ")?.split_once(", ")?;
         let (length, checksum) = rest.split_once(" bytes with xxh3 ")?;
         let length = length.parse().ok().filter(|length| *length <= KNOWN_BYTES)?;
@@ -67,6 +79,12 @@ impl Opened {
         Ok(self.file.metadata()?.len())
     }
 
+    /// The mark of a file that is not read yet.
+    fn mark(&self) -> io::Result<Mark> {
+        let length = usize::try_from(self.len()?).map_or(KNOWN_BYTES, |length| length.min(KNOWN_BYTES));
+        Ok(Mark { inode: self.id.1, length, checksum: xxh3_64(&self.first(length)?) })
+    }
+
     /// The first bytes; none if the file is shorter.
     fn first(&self, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
@@ -95,11 +113,22 @@ fn id_of(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
+/// A file of the followed file's directory.
+#[derive(Debug)]
+struct Sibling {
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+    modified: SystemTime,
+}
+
 /// A file that is followed as it grows.
 #[derive(Debug)]
 pub struct Follow {
     path: PathBuf,
     file: Opened,
+    /// Held while the name is looked up, so that two threads add files once and in order.
+    looking: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -110,6 +139,10 @@ struct State {
     /// Files that have had the name since, in order.
     newer: VecDeque<Opened>,
     is_truncated: bool,
+    /// Files that may have been missed: device and inode, and when they were changed.
+    missed: HashSet<((u64, u64), SystemTime)>,
+    /// Warnings of them that are not taken yet.
+    warnings: Vec<String>,
 }
 
 /// Where reading resumes.
@@ -140,11 +173,11 @@ impl Follow {
             )));
         }
         let file = Opened::open(&resolved).map_err(cannot_open)?;
-        Ok(Self { path: resolved, file, state: Mutex::default() })
+        Ok(Self { path: resolved, file, looking: Mutex::default(), state: Mutex::default() })
     }
 
     fn with(&self, file: Opened, state: State) -> Self {
-        Self { path: self.path.clone(), file, state: Mutex::new(state) }
+        Self { path: self.path.clone(), file, looking: Mutex::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,58 +194,122 @@ impl Follow {
         self.state().is_truncated
     }
 
-    /// The mark of the file as it was read so far.
-    pub fn mark(&self) -> Mark {
-        let first = &self.state().first;
-        Mark { inode: self.file.id.1, length: first.len(), checksum: xxh3_64(first) }
+    /// The marks of the file as it was read so far, and of the files that wait behind it.
+    pub fn marks(&self) -> String {
+        let state = self.state();
+        let this = Mark { inode: self.file.id.1, length: state.first.len(), checksum: xxh3_64(&state.first) };
+        // Behind one that cannot be read, none is marked: the order tells which files were missed.
+        // An empty file has no bytes to be recognised by.
+        let waiting = state.newer.iter().take(MARKED_FILES_MAX).map_while(|file| file.mark().ok());
+        let waiting = waiting.filter(|mark| mark.length > 0);
+        let marks: Vec<String> = std::iter::once(this).chain(waiting).map(|mark| mark.to_string()).collect();
+        marks.join(THEN)
     }
 
-    /// Finds the file with a mark that was read up to a position: this one, or one in its directory
-    /// that had its name before. This one is read from its beginning if it was truncated. `None` if
-    /// there is no such file.
+    /// Takes the warnings of files that were missed.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().warnings)
+    }
+
+    /// Notes each file that gets the name while this one is read, until the channel is closed, and
+    /// tells `warn` of files that were missed. Reading may wait for the store longer than a file
+    /// keeps the name.
+    pub fn watch(&self, is_ended: &Receiver<()>, warn: impl Fn(&str)) {
+        while is_ended.recv_timeout(WATCH_PAUSE) == Err(RecvTimeoutError::Timeout) {
+            // Reading meets the error again, and reports it.
+            let _ = self.look_for_newer();
+            self.take_warnings().iter().for_each(|warning| warn(warning));
+        }
+    }
+
+    /// Finds the file with the first mark, which was read up to a position: this one, or one in its
+    /// directory that had its name before. Files with the other marks had the name after it. This
+    /// one is read from its beginning if it was truncated. `None` if there is no such file.
     ///
     /// # Errors
     /// When a file or the directory cannot be read.
-    pub fn resume(&self, mark: Mark, position: u64) -> io::Result<Option<Resumed>> {
-        if self.file.id.1 == mark.inode {
-            let (file, is_truncated) = (self.file.clone(), self.file.len()? < position.max(mark.length as u64));
-            if is_truncated {
-                let warnings = vec![format!("{} was truncated; it is read from the beginning", self.path.display())];
-                return Ok(Some(Resumed { file: self.with(file, State::default()), position: 0, warnings }));
+    pub fn resume(&self, marks: &[Mark], position: u64) -> io::Result<Option<Resumed>> {
+        let Some((&mark, waiting)) = marks.split_first() else { return Ok(None) };
+        let siblings = self.siblings()?;
+        let (mut newer, mut warnings) = (VecDeque::new(), Vec::new());
+        for &mark in waiting {
+            match self.find(&siblings, mark, 0)? {
+                Some(file) => newer.push_back(file),
+                None => warnings.push(format!(
+                    "a file that had the name {} is gone before it was read: {mark}",
+                    self.path.display()
+                )),
             }
-            if !file.fits(mark, position)? {
-                return Ok(None);
-            }
-            let state = State { first: file.first(mark.length)?, ..State::default() };
-            return Ok(Some(Resumed { file: self.with(file, state), position, warnings: Vec::new() }));
         }
+        let is_truncated = self.file.id.1 == mark.inode && self.file.len()? < position.max(mark.length as u64);
+        if is_truncated && newer.is_empty() {
+            warnings.push(format!("{} was truncated; it is read from the beginning", self.path.display()));
+            let file = self.with(self.file.clone(), State::default());
+            return Ok(Some(Resumed { file, position: 0, warnings }));
+        }
+        let Some(file) = self.find(&siblings, mark, position)? else { return Ok(None) };
+        // This one was opened before the store, and may have lost its name since.
+        if file.id != self.file.id && newer.iter().all(|newer| newer.id != self.file.id) {
+            newer.push_back(self.file.clone());
+        }
+        let state = State { first: file.first(mark.length)?, newer, ..State::default() };
+        let resumed = self.with(file, state);
+        resumed.look_for_newer()?;
+        // The process may have been killed before it warned.
+        resumed.note_missed()?;
+        warnings.extend(resumed.take_warnings());
+        Ok(Some(Resumed { file: resumed, position, warnings }))
+    }
+
+    /// The file with a mark among this one and others of its directory.
+    fn find(&self, siblings: &[Sibling], mark: Mark, position: u64) -> io::Result<Option<Opened>> {
+        let file = match siblings.iter().find(|sibling| sibling.id.1 == mark.inode) {
+            _ if self.file.id.1 == mark.inode => self.file.clone(),
+            Some(sibling) => Opened::open(&sibling.path)?,
+            None => return Ok(None),
+        };
+        Ok((file.id.1 == mark.inode && file.fits(mark, position)?).then_some(file))
+    }
+
+    /// The other files of its directory.
+    fn siblings(&self) -> io::Result<Vec<Sibling>> {
         let directory = fs::read_dir(self.path.parent().unwrap_or(Path::new("/")))?;
-        let siblings: Vec<(PathBuf, Metadata)> = directory
-            .filter_map(|entry| entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))).ok())
-            .filter(|(_, found)| found.is_file() && id_of(found) != self.file.id)
-            .collect();
-        let Some((old_path, old)) = siblings.iter().find(|(_, found)| found.ino() == mark.inode) else {
-            return Ok(None);
+        let of_entry = |entry: fs::DirEntry| {
+            let metadata = entry.metadata()?;
+            Ok::<_, io::Error>((
+                Sibling { path: entry.path(), id: id_of(&metadata), modified: metadata.modified()? },
+                metadata,
+            ))
         };
-        let file = Opened::open(old_path)?;
-        if file.id != id_of(old) || !file.fits(mark, position)? {
-            return Ok(None);
-        }
-        // Nothing proves that these files had the name in between, so they are not read.
+        // One that vanishes meanwhile is none.
+        let found = directory.filter_map(|entry| entry.and_then(of_entry).ok());
+        Ok(found.filter(|(_, metadata)| metadata.is_file()).map(|(sibling, _)| sibling).collect())
+    }
+
+    /// Notes files that were changed after the first of this file and its successors, and are none
+    /// of them. They may have had the name in between. Nothing proves that, so they are not read.
+    fn note_missed(&self) -> io::Result<()> {
+        let siblings = self.siblings()?;
+        let state = &mut *self.state();
+        let known = || state.newer.iter().chain([&self.file]);
+        let modified = known().map(|file| file.file.metadata()?.modified()).collect::<io::Result<Vec<_>>>()?;
+        let first_modified = modified.into_iter().min();
+        let ids: Vec<(u64, u64)> = known().map(|file| file.id).collect();
         let name = self.path.as_os_str().as_encoded_bytes();
-        let unread = siblings.iter().filter(|(path, found)| {
-            id_of(found) != file.id
+        for Sibling { path, id, modified } in siblings {
+            // The one that has the name now comes next.
+            let may_have_had_name = path != self.path
+                && !ids.contains(&id)
                 && path.as_os_str().as_encoded_bytes().starts_with(name)
-                && found.modified().ok() > old.modified().ok()
-        });
-        let warning = |(path, _): &(PathBuf, Metadata)| {
-            let (path, name, old) = (path.display(), self.path.display(), old_path.display());
-            format!("{path} was changed after {old} and is not read; if it was {name} in between, insert it as well")
-        };
-        let warnings = unread.map(warning).collect();
-        let newer = VecDeque::from([self.file.clone()]);
-        let state = State { first: file.first(mark.length)?, newer, is_truncated: false };
-        Ok(Some(Resumed { file: self.with(file, state), position, warnings }))
+                && Some(modified) > first_modified;
+            if may_have_had_name && state.missed.insert((id, modified)) {
+                let (path, name) = (path.display(), self.path.display());
+                state
+                    .warnings
+                    .push(format!("{path} is not read; if it had the name {name} for a moment, insert it as well"));
+            }
+        }
+        Ok(())
     }
 
     /// The file to be read after this one: the same one from its beginning if it was truncated,
@@ -220,8 +317,9 @@ impl Follow {
     pub fn next(&self) -> Option<Self> {
         let mut state = self.state();
         let mut newer = std::mem::take(&mut state.newer);
+        let missed = std::mem::take(&mut state.missed);
         let next = if state.is_truncated { Some(self.file.clone()) } else { newer.pop_front() };
-        next.map(|file| self.with(file, State { newer, ..State::default() }))
+        next.map(|file| self.with(file, State { newer, missed, ..State::default() }))
     }
 
     /// Its bytes from a position on. They end when the file was truncated, and when another file
@@ -233,21 +331,23 @@ impl Follow {
     /// Opens the file that has the name now, if another one had it before. The name may be gone
     /// when that file is to be read.
     fn look_for_newer(&self) -> io::Result<()> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let named = match Opened::open(&self.path) {
             // It was moved away, and not replaced yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             named => named?,
         };
-        let newer = &mut self.state().newer;
+        let newer = self.state().newer.clone();
         if named.id == self.file.id {
-            if has_content(newer)? {
+            if has_content(&newer)? {
                 return Err(io::Error::other(
                     "it got its name back from a file with other records, which are not read; insert those as well",
                 ));
             }
-            newer.clear();
+            self.state().newer.clear();
         } else if newer.back().is_none_or(|newest| newest.id != named.id) {
-            newer.push_back(named);
+            self.state().newer.push_back(named);
+            self.note_missed()?;
         }
         Ok(())
     }
@@ -325,3 +425,7 @@ impl Read for Growing<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

@@ -112,11 +112,11 @@ impl Source {
     /// Continues where a feed has read its source up to a position.
     fn resume(&mut self, source: &str, position: u64, messages: &Messages) -> Result<(), Failure> {
         let mut resumed_at = position;
-        match (&self.positions, Mark::parse(source)) {
+        match (&self.positions, Mark::parse_all(source)) {
             (Positions::Member(member), _) if source == member_mark(member) => {}
-            (Positions::File(file), Some(mark)) => {
-                let resumed = file.resume(mark, position).map_err(|error| cannot_read(file.path(), &error))?;
-                let resumed = resumed.ok_or_else(|| self.does_not_fit(file, mark, position))?;
+            (Positions::File(file), Some(marks)) => {
+                let resumed = file.resume(&marks, position).map_err(|error| cannot_read(file.path(), &error))?;
+                let resumed = resumed.ok_or_else(|| self.does_not_fit(file, source, position))?;
                 resumed.warnings.iter().for_each(|warning| messages.warn(warning));
                 self.positions = Positions::File(Arc::new(resumed.file));
                 resumed_at = resumed.position;
@@ -138,7 +138,7 @@ impl Source {
         )
     }
 
-    fn does_not_fit(&self, file: &Follow, mark: Mark, position: u64) -> Failure {
+    fn does_not_fit(&self, file: &Follow, mark: &str, position: u64) -> Failure {
         Failure::new(
             Failure::FAILURE,
             format!(
@@ -156,7 +156,7 @@ impl Source {
     fn mark_text(&self) -> String {
         match &self.positions {
             Positions::Member(member) => member_mark(member),
-            Positions::File(file) => file.mark().to_string(),
+            Positions::File(file) => file.marks(),
         }
     }
 

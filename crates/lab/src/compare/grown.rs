@@ -50,9 +50,8 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
     for ((system, instance), mut rounds) in subjects.iter().zip(grown) {
         let cpu = measure::median(&mut rounds).context("no rounds")?;
         table.figure(system.name(), &params, "cpu", cpu, "ns");
-        for (_, bytes) in
-            instance.iter().map(|instance| instance.reader.footprint()).collect::<Result<Vec<_>>>()?.concat()
-        {
+        if let Some(instance) = instance {
+            let bytes: u64 = instance.reader.footprint()?.iter().map(|(_, bytes)| bytes).sum();
             table.figure(system.name(), &params, "bytes per point", bytes as f64 / points.len() as f64, "B");
         }
     }

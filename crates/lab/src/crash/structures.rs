@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject, Tally};
 use terrane_pmem::pmwcas;
-use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Recoveries, small_trees};
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Pmr, Recoveries, small_trees};
 
 /// Names and descriptions.
-pub const ALL: [(&str, &str); 3] = [
+pub const ALL: [(&str, &str); 4] = [
     (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
+    (Pmr::NAME, "the PM-RTREE: insertions and deletions that replace leaves of its chain"),
     (Logged::NAME, "the R-tree that logs whole nodes, the baseline of the FBR-tree: the same"),
     (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
@@ -45,6 +46,7 @@ pub trait Visitor {
 pub fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
     match name {
         Fbr::NAME => Some(visitor.visit::<Explored<Fbr>>()),
+        Pmr::NAME => Some(visitor.visit::<Explored<Pmr>>()),
         Logged::NAME => Some(visitor.visit::<Explored<Logged>>()),
         OF_WORDS => Some(visitor.visit::<pmwcas::explored::Explored>()),
         _ => None,

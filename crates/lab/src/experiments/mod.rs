@@ -4,7 +4,9 @@
 //! the page cache. Neither is a figure of a device.
 
 pub mod fbr;
+mod insertions;
 pub mod lsm;
+pub mod pmr;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -33,7 +35,7 @@ pub struct Experiment {
 
 /// All experiments, in the order of the papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    fbr::EXPERIMENTS.iter().chain(lsm::EXPERIMENTS)
+    fbr::EXPERIMENTS.iter().chain(pmr::EXPERIMENTS).chain(lsm::EXPERIMENTS)
 }
 
 /// Options that every experiment takes.

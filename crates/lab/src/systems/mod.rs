@@ -1,17 +1,15 @@
 //! Every system the laboratory knows, in the order tables show them.
 
-mod fbr;
+mod pools;
 mod terrane;
 
 use anyhow::{Result, bail};
-use terrane_pmtree::fbr::LeafForm;
 
 use crate::system::System;
 
 /// Terrane's first, then their peers.
 pub fn all() -> Vec<Box<dyn System>> {
-    let grown = |leaves| -> Box<dyn System> { Box::new(fbr::Fbr { leaves }) };
-    let grown = [LeafForm::Bitmap, LeafForm::SelfValidating].map(grown);
+    let grown = pools::PoolTree::ALL.map(|tree| -> Box<dyn System> { Box::new(tree) });
     terrane::systems().into_iter().chain(grown).chain(peers()).collect()
 }
 

@@ -1,43 +1,69 @@
-//! How a chunk is divided: one word with the length of its blocks, then the bitmap, then whole
-//! lines of blocks.
+//! How a chunk is divided: one word with the form of its blocks, then the bitmap, then the blocks.
 
 use std::ops::Range;
 
 use crate::{LINE_LENGTH, WORD_LENGTH};
 
-/// The most bytes of a chunk that go into the length and into rounding the bitmap.
-const OVERHEAD: u64 = 2 * WORD_LENGTH + LINE_LENGTH;
-
 const WORD_BITS: u64 = u64::BITS as u64;
+
+/// The most that blocks can be aligned to.
+pub(super) const ALIGNMENT_MAX: u64 = 4096;
+
+/// The bits of a form above the length: how often a line is doubled to give the alignment.
+const ALIGNMENT_SHIFT: u32 = 56;
+
+/// The form of a chunk's blocks, which its first word states: a length, and what they are aligned
+/// to. For lines, it is the length alone.
+pub(super) fn form(block_length: u64, alignment: u64) -> u64 {
+    block_length | u64::from((alignment / LINE_LENGTH).trailing_zeros()) << ALIGNMENT_SHIFT
+}
+
+/// Whether blocks can be aligned to this.
+pub(super) fn is_alignment(alignment: u64) -> bool {
+    alignment.is_power_of_two() && (LINE_LENGTH..=ALIGNMENT_MAX).contains(&alignment)
+}
+
+/// Length and alignment of a form; `None` if no chunk has it.
+fn parts(form: u64) -> Option<(u64, u64)> {
+    let alignment = LINE_LENGTH.checked_shl(u32::try_from(form >> ALIGNMENT_SHIFT).ok()?)?;
+    is_alignment(alignment).then_some((form & ((1 << ALIGNMENT_SHIFT) - 1), alignment))
+}
+
+/// The most bytes of a chunk that go into the form and into rounding the bitmap.
+fn overhead(alignment: u64) -> u64 {
+    2 * WORD_LENGTH + alignment
+}
 
 /// A chunk whose block length is sound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) index: u64,
+    pub(super) form: u64,
     pub(super) block_length: u64,
     start: u64,
     blocks: u64,
     first: u64,
 }
 
-/// The longest block of a chunk.
-pub(super) fn block_length_max(chunk_length: u64) -> u64 {
-    let room = chunk_length - OVERHEAD;
+/// The longest block of a chunk with this alignment; 0 if there is none.
+pub(super) fn block_length_max(chunk_length: u64, alignment: u64) -> u64 {
     // The block also takes one bit of the bitmap.
-    (room - 1) / LINE_LENGTH * LINE_LENGTH
+    chunk_length.saturating_sub(overhead(alignment) + 1) / alignment * alignment
 }
 
 impl Chunk {
-    pub(super) fn new(index: u64, start: u64, block_length: u64, chunk_length: u64) -> Option<Self> {
-        if !block_length.is_multiple_of(LINE_LENGTH)
-            || !(LINE_LENGTH..=block_length_max(chunk_length)).contains(&block_length)
+    /// `start` is a multiple of every alignment.
+    pub(super) fn new(index: u64, start: u64, form: u64, chunk_length: u64) -> Option<Self> {
+        let (block_length, alignment) = parts(form)?;
+        if !block_length.is_multiple_of(alignment)
+            || !(alignment..=block_length_max(chunk_length, alignment)).contains(&block_length)
         {
             return None;
         }
         // Each block takes its length and one bit.
-        let blocks = (chunk_length - OVERHEAD) * 8 / (block_length * 8 + 1);
+        let blocks = (chunk_length - overhead(alignment)) * 8 / (block_length * 8 + 1);
         let head = WORD_LENGTH + blocks.div_ceil(WORD_BITS) * WORD_LENGTH;
-        Some(Self { index, block_length, start, blocks, first: start + head.next_multiple_of(LINE_LENGTH) })
+        Some(Self { index, form, block_length, start, blocks, first: start + head.next_multiple_of(alignment) })
     }
 
     pub(super) fn start_of(&self, number: u64) -> u64 {
@@ -93,7 +119,10 @@ mod tests {
             for lines in (1..=64).chain([100, 1000, 30_000]) {
                 let block_length = lines * LINE_LENGTH;
                 let Some(chunk) = Chunk::new(0, 0, block_length, chunk_length) else {
-                    assert!(block_length > block_length_max(chunk_length), "{block_length} of {chunk_length}");
+                    assert!(
+                        block_length > block_length_max(chunk_length, LINE_LENGTH),
+                        "{block_length} of {chunk_length}"
+                    );
                     continue;
                 };
                 assert!(chunk.blocks > 0, "{block_length} of {chunk_length}");
@@ -106,6 +135,27 @@ mod tests {
                     (0..chunk.bitmap_words()).map(|word| u64::from(chunk.blocks_of_word(word).count_ones())).sum();
                 assert_eq!(bits, chunk.blocks);
             }
+        }
+    }
+
+    #[test]
+    fn aligned_blocks_begin_at_multiples_and_waste_little() {
+        for (alignment, chunk_length) in [(256, 4096), (512, 1 << 16), (4096, 1 << 16), (4096, 2 << 20)] {
+            for length in (1..20).map(|number| number * alignment) {
+                let start = 2 * chunk_length;
+                let Some(chunk) = Chunk::new(2, start, form(length, alignment), chunk_length) else {
+                    assert!(length > block_length_max(chunk_length, alignment), "{length} of {chunk_length}");
+                    continue;
+                };
+                assert!(chunk.blocks > 0 && chunk.block_length == length, "{chunk:?}");
+                assert!((0..chunk.blocks).all(|number| chunk.start_of(number).is_multiple_of(alignment)), "{chunk:?}");
+                assert!(chunk.bitmap_word(chunk.bitmap_words()) <= chunk.first, "{chunk:?}");
+                let end = chunk.start_of(chunk.blocks) - start;
+                assert!(end <= chunk_length && chunk_length - end < length + 3 * alignment, "{chunk:?}");
+            }
+        }
+        for wrong in [form(256, 512), form(4096, 4096) + (1 << ALIGNMENT_SHIFT), u64::MAX << ALIGNMENT_SHIFT | 64] {
+            assert!(Chunk::new(0, 0, wrong, 1 << 20).is_none(), "{wrong:#x}");
         }
     }
 

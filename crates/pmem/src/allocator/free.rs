@@ -15,7 +15,7 @@ pub(super) struct Free {
     scanned: u64,
     /// Chunks without acquired blocks when they were scanned, and without a length since.
     empty: Vec<u64>,
-    lengths: BTreeMap<u64, Blocks>,
+    forms: BTreeMap<u64, Blocks>,
     /// Deferred blocks, oldest first. Each is given out when this number of parts has left the
     /// queue of retired parts (E5).
     deferred: VecDeque<(u64, Chunk, u64)>,
@@ -23,7 +23,7 @@ pub(super) struct Free {
     deferred_blocks: BTreeSet<u64>,
 }
 
-/// The free blocks of one length.
+/// The free blocks of one form.
 #[derive(Debug, Default)]
 struct Blocks {
     listed: Vec<u64>,
@@ -34,9 +34,9 @@ struct Blocks {
 }
 
 impl Free {
-    /// A block of a length, if one is listed or found in the bitmaps of known chunks.
-    pub(super) fn take(&mut self, backend: &impl Backend, block_length: u64) -> Option<u64> {
-        let blocks = self.lengths.get_mut(&block_length)?;
+    /// A block of a form, if one is listed or found in the bitmaps of known chunks.
+    pub(super) fn take(&mut self, backend: &impl Backend, form: u64) -> Option<u64> {
+        let blocks = self.forms.get_mut(&form)?;
         loop {
             if let Some(block) = blocks.listed.pop() {
                 return Some(block);
@@ -103,7 +103,7 @@ impl Free {
 
     /// Takes blocks from a chunk from now on.
     pub(super) fn add(&mut self, chunk: Chunk) {
-        self.lengths.entry(chunk.block_length).or_default().waiting.insert(chunk.index, chunk);
+        self.forms.entry(chunk.form).or_default().waiting.insert(chunk.index, chunk);
     }
 
     /// Takes back a block whose bit has been cleared, once `wait_for` parts have left the queue of
@@ -130,7 +130,7 @@ impl Free {
         if chunk.index >= self.scanned {
             return;
         }
-        let blocks = self.lengths.entry(chunk.block_length).or_default();
+        let blocks = self.forms.entry(chunk.form).or_default();
         let (word, _) = Chunk::bit(number);
         let is_ahead = blocks.cursor.as_ref().is_some_and(|(at, next)| at.index == chunk.index && word >= *next);
         if !is_ahead && !blocks.waiting.contains_key(&chunk.index) {

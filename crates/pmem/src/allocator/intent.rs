@@ -91,11 +91,20 @@ impl<'a, B: Backend> Intent<'a, B> {
     /// # Panics
     /// If the intent names [`INTENT_BLOCKS`] blocks already.
     pub fn acquire(&mut self, length: u64, link: u64) -> Result<u64> {
+        self.acquire_aligned(length, LINE_LENGTH, link)
+    }
+
+    /// Does the same for a block whose offset is a multiple of `alignment`: a power of two from 64
+    /// to 4096. Its length is a multiple of that, too. A chunk gives blocks of one alignment.
+    ///
+    /// # Panics
+    /// If the intent names [`INTENT_BLOCKS`] blocks already.
+    pub fn acquire_aligned(&mut self, length: u64, alignment: u64, link: u64) -> Result<u64> {
         self.check_room();
-        let block_length = self.pool.block_length(length)?;
+        let form = self.pool.block_form(length, alignment)?;
         self.pool.check_range(link, WORD_LENGTH)?;
         let offset = self.next_entry_offset()?;
-        self.pool.acquire_block(block_length, |block| self.announce(offset, block, link))
+        self.pool.acquire_block(form, |block| self.announce(offset, block, link))
     }
 
     /// Announces that a block will be unlinked from the word at `link`, which holds its offset now.
@@ -179,8 +188,8 @@ impl<B: Backend> Drop for Intent<'_, B> {
 impl<B: Backend> Pool<B> {
     /// Acquires a block durably, as of this thread's next fence. `announce` names it before its bit
     /// is set.
-    pub(crate) fn acquire_block(&self, block_length: u64, announce: impl FnOnce(u64)) -> Result<u64> {
-        let block = self.claim(block_length)?;
+    pub(crate) fn acquire_block(&self, form: u64, announce: impl FnOnce(u64)) -> Result<u64> {
+        let block = self.claim(form)?;
         let (chunk, number) = self.locate(block)?;
         announce(block);
         let (word, bit) = Chunk::bit(number);

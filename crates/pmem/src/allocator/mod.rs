@@ -1,10 +1,10 @@
 //! Allocation of blocks in chunks. No crash loses a block, and none is handed out twice.
 //!
-//! A chunk holds blocks of one length. Its first word is that length, then comes a bitmap of
-//! acquired blocks. Before a block changes hands, an *intent* durably names the word of the pool
-//! that links to it, or will. After a crash, the block is acquired if and only if that word holds
-//! its offset. So the intents alone lead to blocks that were acquired and not linked yet, or
-//! unlinked and not freed yet.
+//! A chunk holds blocks of one form: a length, and what they are aligned to. Its first word is that
+//! form, then comes a bitmap of acquired blocks. Before a block changes hands, an *intent* durably
+//! names the word of the pool that links to it, or will. After a crash, the block is acquired if
+//! and only if that word holds its offset. So the intents alone lead to blocks that were acquired
+//! and not linked yet, or unlinked and not freed yet.
 //!
 //! Opening reads no chunk. Bitmaps are scanned when a block is asked for, one word at a time. Freed
 //! blocks are kept in memory, by length. A chunk that becomes empty is found by the next session.
@@ -14,8 +14,8 @@
 //! - A2: a block whose bit is set is linked, or named by an intent.
 //! - A3: a block that an intent names is handed out to nobody else. Its bit is cleared durably,
 //!   then the intent, and only then can it be acquired again.
-//! - A4: a chunk changes its block length only while its bitmap is empty. Before that, the bitmap
-//!   of the new length is durably empty.
+//! - A4: a chunk changes its form only while its bitmap is empty. Before that, the bitmap of the
+//!   new form is durably empty.
 //! - A5: a block of a retired intent is freed when no reader is left that can have reached it while
 //!   it was linked. Until then the intent's entries say that it is free, whatever the links hold.
 //!   If there are descriptors, it is given out only after the descriptors that may have words in it
@@ -116,7 +116,7 @@ impl<B: Backend> Pool<B> {
 
     /// The longest block that can be acquired.
     pub fn block_length_max(&self) -> u64 {
-        chunk::block_length_max(self.chunk_length())
+        chunk::block_length_max(self.chunk_length(), LINE_LENGTH)
     }
 
     /// Calls `visit` with offset and length of each acquired block, in ascending order. Blocks that
@@ -141,6 +141,29 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
+    /// Frees every acquired block that is not among `reached`, and gives their number. Blocks that
+    /// the pool has acquired for itself stay.
+    ///
+    /// It is for the recovery of a structure whose blocks are owned by being reachable, before
+    /// another thread uses the pool. It flushes nothing: a crash may bring such a block back, and
+    /// the next recovery frees it again.
+    pub fn free_unreached(&mut self, reached: &BTreeSet<u64>) -> Result<u64> {
+        let mut unreached = Vec::new();
+        self.visit_blocks(|block, _| {
+            if !reached.contains(&block) {
+                unreached.push(block);
+            }
+        })?;
+        let mut free = self.allocator().free.lock();
+        for &block in &unreached {
+            let (chunk, number) = self.locate(block)?;
+            let (word, bit) = Chunk::bit(number);
+            self.backend().fetch_and(chunk.bitmap_word(word), !bit);
+            free.give_back_after(0, chunk, number);
+        }
+        Ok(unreached.len() as u64)
+    }
+
     fn chunks(&self) -> u64 {
         (self.length() - METADATA_LENGTH) / self.chunk_length()
     }
@@ -152,14 +175,14 @@ impl<B: Backend> Pool<B> {
     /// A chunk as its head describes it; `None` if it has no blocks yet.
     fn chunk(&self, index: u64) -> Result<Option<Chunk>> {
         let start = self.chunk_start(index);
-        let block_length = self.backend().load(start);
-        if block_length == 0 {
+        let form = self.backend().load(start);
+        if form == 0 {
             return Ok(None);
         }
-        Chunk::new(index, start, block_length, self.chunk_length()).map(Some).ok_or_else(|| Error::Damaged {
+        Chunk::new(index, start, form, self.chunk_length()).map(Some).ok_or_else(|| Error::Damaged {
             pool: self.name().to_owned(),
             offset: start,
-            reason: format!("a chunk's head states an impossible block length of {block_length} bytes"),
+            reason: format!("a chunk's head states impossible blocks ({form:#x})"),
         })
     }
 
@@ -197,11 +220,11 @@ impl<B: Backend> Pool<B> {
         Ok(chunk.and_then(|chunk| Some((chunk, chunk.number_at(offset)?))))
     }
 
-    /// Takes a free block of this length for the caller alone.
-    fn claim(&self, block_length: u64) -> Result<u64> {
+    /// Takes a free block of this form for the caller alone.
+    fn claim(&self, form: u64) -> Result<u64> {
         let mut free = self.allocator().free.lock();
         loop {
-            if let Some(block) = free.take(self.backend(), block_length) {
+            if let Some(block) = free.take(self.backend(), form) {
                 return Ok(block);
             }
             if !free.scan_next(self.backend(), self.chunks(), |index| self.chunk(index))? {
@@ -212,19 +235,19 @@ impl<B: Backend> Pool<B> {
                         free.note_grown()
                     }
                 };
-                free.add(self.format(index, block_length)?);
+                free.add(self.format(index, form)?);
             }
         }
     }
 
-    /// Divides an empty chunk into blocks of a length.
+    /// Divides an empty chunk into blocks of a form.
     ///
-    /// After the first persist the chunk has its old length, and an empty bitmap of either length
+    /// After the first persist the chunk has its old form, and an empty bitmap of either form
     /// (A4). After the second it has its new blocks. A crash in between leaves it empty.
-    fn format(&self, index: u64, block_length: u64) -> Result<Chunk> {
+    fn format(&self, index: u64, form: u64) -> Result<Chunk> {
         let start = self.chunk_start(index);
         let chunk =
-            Chunk::new(index, start, block_length, self.chunk_length()).ok_or_else(|| self.too_long(block_length))?;
+            Chunk::new(index, start, form, self.chunk_length()).ok_or_else(|| self.too_long(form, LINE_LENGTH))?;
         let mut is_changed = false;
         for word in 0..chunk.bitmap_words() {
             let offset = chunk.bitmap_word(word);
@@ -236,25 +259,37 @@ impl<B: Backend> Pool<B> {
         if is_changed {
             self.backend().persist(start..chunk.start_of(0), FORMAT_BITMAP);
         }
-        self.backend().store(start, block_length);
+        self.backend().store(start, form);
         self.backend().persist(start..start + WORD_LENGTH, FORMAT);
         Ok(chunk)
     }
 
-    fn too_long(&self, block_length: u64) -> Error {
-        Error::BlockLength { pool: self.name().to_owned(), wanted: block_length, longest: self.block_length_max() }
+    fn too_long(&self, wanted: u64, alignment: u64) -> Error {
+        let longest = chunk::block_length_max(self.chunk_length(), alignment);
+        Error::BlockLength { pool: self.name().to_owned(), wanted, longest }
     }
 
     /// Returns [`Error::BlockLength`] if no block of this pool can hold this number of bytes.
     pub fn check_block_length(&self, length: u64) -> Result<()> {
-        self.block_length(length).map(drop)
+        self.block_form(length, LINE_LENGTH).map(drop)
     }
 
-    /// The length of the blocks that hold this number of bytes.
-    pub(crate) fn block_length(&self, length: u64) -> Result<u64> {
-        match length.checked_next_multiple_of(LINE_LENGTH) {
-            Some(block_length) if (LINE_LENGTH..=self.block_length_max()).contains(&block_length) => Ok(block_length),
-            _ => Err(self.too_long(length)),
+    /// The form of the blocks that hold this number of bytes, and begin at multiples of
+    /// `alignment`.
+    pub(crate) fn block_form(&self, length: u64, alignment: u64) -> Result<u64> {
+        if !chunk::is_alignment(alignment) {
+            let most = chunk::ALIGNMENT_MAX;
+            let reason = format!(
+                "blocks cannot be aligned to {alignment} bytes; use a power of two from {LINE_LENGTH} to {most}"
+            );
+            return Err(Error::Unsuitable { pool: self.name().to_owned(), reason });
+        }
+        let most = chunk::block_length_max(self.chunk_length(), alignment);
+        match length.checked_next_multiple_of(alignment) {
+            Some(block_length) if (alignment..=most).contains(&block_length) => {
+                Ok(chunk::form(block_length, alignment))
+            }
+            _ => Err(self.too_long(length, alignment)),
         }
     }
 }

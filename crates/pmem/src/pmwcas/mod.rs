@@ -166,11 +166,20 @@ impl<'g, B: Backend> Descriptor<'g, B> {
     /// # Panics
     /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
     pub fn acquire(&mut self, length: u64) -> Result<u64> {
+        self.acquire_aligned(length, LINE_LENGTH)
+    }
+
+    /// Does the same for a block whose offset is a multiple of `alignment`, as
+    /// [`Intent::acquire_aligned`](crate::Intent::acquire_aligned) does.
+    ///
+    /// # Panics
+    /// If [`DESCRIPTOR_BLOCKS`] blocks are named already.
+    pub fn acquire_aligned(&mut self, length: u64, alignment: u64) -> Result<u64> {
         let offset = self.next_block_offset();
-        let block_length = self.pool.block_length(length)?;
+        let form = self.pool.block_form(length, alignment)?;
         self.begin();
         let backend = self.pool.backend();
-        let block = self.pool.acquire_block(block_length, |block| {
+        let block = self.pool.acquire_block(form, |block| {
             backend.store(offset, block | ACQUIRED);
             backend.persist(self.offset..self.offset + LINE_LENGTH, ANNOUNCE);
         })?;

@@ -41,8 +41,12 @@ pub(super) const CHUNK_LENGTH_MAX: u64 = 1 << 30;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"TERRPOOL");
 
-/// The version of the format that is written, and the newest that is read.
-const VERSION: u64 = 1;
+/// The version of the format that is written, and the newest that is read. Before version 2, all
+/// blocks were aligned to lines.
+const VERSION: u64 = 2;
+
+/// The oldest version that is read. Such a pool has the present version once it is in use.
+const VERSION_MIN: u64 = 1;
 
 const HEADER: Site = Site::new("pool.header");
 const SECOND: Site = Site::new("pool.header.second");
@@ -126,7 +130,7 @@ impl Header {
             counting,
         };
         let chunks = header.length.checked_sub(METADATA_LENGTH)?;
-        let is_written = words[1] == VERSION && header.sequence < u64::MAX;
+        let is_written = (VERSION_MIN..=VERSION).contains(&words[1]) && header.sequence < u64::MAX;
         (is_written && is_chunk_length(header.chunk_length) && chunks.is_multiple_of(header.chunk_length))
             .then_some(header)
     }
@@ -231,8 +235,9 @@ pub(super) fn is_unfinished(file: &dyn File) -> Result<bool> {
         let open = State::ALL.iter().position(|state| *state == State::Open).unwrap_or(0) as u64;
         // In the first header these have one possible value or a few: length, number of openings,
         // and state with medium.
-        let fits = [(0, MAGIC), (1, VERSION), (3, METADATA_LENGTH), (6, 1)];
+        let fits = [(0, MAGIC), (3, METADATA_LENGTH), (6, 1)];
         let is_first = fits.iter().all(|(index, value)| words[*index] == 0 || words[*index] == *value)
+            && words[1] <= VERSION
             && (words[7] == 0 || words[7] & 0xff == open);
         if !is_first {
             return Ok(false);

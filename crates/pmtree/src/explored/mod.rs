@@ -6,6 +6,7 @@
 mod fbr;
 #[cfg(feature = "baselines")]
 mod logged;
+mod pmr;
 mod small;
 mod spread;
 mod steps;
@@ -14,6 +15,7 @@ mod subject;
 pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;
+pub use pmr::Pmr;
 pub use small::{Recoveries, SmallTrees, small_trees};
 pub use steps::{Model, Step, random_steps, steps_in_turn, steps_of_few};
 pub use subject::{Explored, ExploredTree};

@@ -6,6 +6,7 @@ pub mod fbr;
 #[cfg(feature = "baselines")]
 pub mod logged;
 mod nearest;
+pub mod pmr;
 mod rect;
 mod search;
 #[cfg(feature = "explorer")]

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use terrane_pmem::Traced;
-use terrane_pmtree::Rect;
 use terrane_pmtree::explored::Step;
-use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+use terrane_pmtree::fbr::{FbrTree, SearchMode};
+use terrane_pmtree::{PersistentRTree, PersistentTree, Rect};
 use terrane_storage::Storage;
 use terrane_testkit::linearizability::{self, Specification, is_linearizable};
 
@@ -61,7 +61,7 @@ pub fn rect(payload: u64) -> Rect<2> {
     Rect::new(corner.map(|low| low - below), corner.map(|low| low + above)).unwrap()
 }
 
-pub fn run(tree: &Tree, step: &Step) -> bool {
+pub fn run(tree: &impl PersistentRTree<2>, step: &Step) -> bool {
     match step {
         Step::Insert(rect, payload) => tree.insert(rect, *payload).map(|()| true),
         Step::Delete(rect, payload) => tree.delete(rect, *payload),
@@ -72,26 +72,35 @@ pub fn run(tree: &Tree, step: &Step) -> bool {
 }
 
 /// The entries of a tree that a crash has left, after a check of it.
-pub fn recover(storage: &dyn Storage, options: &Options) -> Counts {
-    let mut tree = Tree::open(storage, "tree", options).unwrap();
+pub fn recover<T: PersistentRTree<2> + PersistentTree<Options: Sized>>(
+    storage: &dyn Storage,
+    options: &T::Options,
+) -> Counts {
+    let mut tree = T::open(storage, "tree", options).unwrap();
     tree.check().unwrap();
     counts(&tree)
 }
 
-pub fn counts(tree: &Tree) -> Counts {
-    found_by_window(tree, SearchMode::Validated)
+pub fn counts(tree: &impl PersistentRTree<2>) -> Counts {
+    let mut counts = Counts::new();
+    tree.window(&everything(), &mut |found, payload| count(&mut counts, found, payload)).unwrap();
+    counts
 }
 
 /// The results of a window over everything.
 pub fn found_by_window(tree: &Tree, mode: SearchMode) -> Counts {
-    let everything = Rect::new([-1e9; 2], [1e9; 2]).unwrap();
     let mut counts = Counts::new();
-    let count = |found: &Rect<2>, payload| {
-        assert_eq!(*found, rect(payload));
-        *counts.entry(payload).or_default() += 1;
-    };
-    tree.window(&everything, mode, count).unwrap();
+    tree.window(&everything(), mode, |found, payload| count(&mut counts, found, payload)).unwrap();
     counts
+}
+
+fn everything() -> Rect<2> {
+    Rect::new([-1e9; 2], [1e9; 2]).unwrap()
+}
+
+fn count(counts: &mut Counts, found: &Rect<2>, payload: u64) {
+    assert_eq!(*found, rect(payload));
+    *counts.entry(payload).or_default() += 1;
 }
 
 pub fn check(calls: &[Call], start: &Counts, end: &Counts, what: &dyn std::fmt::Debug) {

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use terrane_pmem::{Backend, PersistenceDomain, probe};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_pmtree::{Census, NearestSearch, PersistentRTree, PersistentTree, Rect, Result, Split};
 use terrane_testkit::{MemoryStorage, pool_directory};
 
@@ -93,6 +94,24 @@ impl<const D: usize, B: Backend> TestedTree<D> for LoggedTree<D, B> {
     }
 
     fn pool_of(options: &mut logged::Options) -> &mut terrane_pmem::Options {
+        &mut options.pool
+    }
+
+    fn window_in(&self, window: &Rect<D>, _: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
+        PersistentRTree::window(self, window, visit)
+    }
+}
+
+impl<const D: usize, B: Backend> TestedTree<D> for PmrTree<D, B> {
+    const MODES: &'static [SearchMode] = &[SearchMode::Validated];
+
+    fn options(domain: PersistenceDomain, fan_out: usize) -> pmr::Options {
+        let mut options = pmr::Options { fan_out, inner_fan_out: 4, ..pmr::Options::new(domain) };
+        in_small_chunks(&mut options.pool);
+        options
+    }
+
+    fn pool_of(options: &mut pmr::Options) -> &mut terrane_pmem::Options {
         &mut options.pool
     }
 

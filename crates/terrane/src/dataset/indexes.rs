@@ -10,10 +10,12 @@ impl Dataset {
     /// that has not happened since the store was opened.
     ///
     /// # Errors
-    /// A name that is taken; columns that the kind cannot index; no space or other failures of
-    /// storage before it was begun; [`Error::Uncreated`] if it failed later and the index is gone
-    /// again, [`Error::Unbuilt`] if it is there, but unfinished; [`Error::Cancelled`] if the store
-    /// is closed meanwhile, after which the next session goes on.
+    /// - A name that is taken, and columns that the kind cannot index.
+    /// - No space or another failure of the storage before it was begun.
+    /// - [`Error::Uncreated`](crate::Error::Uncreated) if it failed later, and the index is gone
+    ///   again; [`Error::Unbuilt`](crate::Error::Unbuilt) if it is there, but unfinished.
+    /// - [`Error::Cancelled`](crate::Error::Cancelled) if the store is closed meanwhile. The next
+    ///   session completes it.
     pub fn create_index(&self, name: &str, kind: IndexKind, columns: &[&str]) -> Result<()> {
         self.create_index_with(name, kind, columns, &IndexOptions::default())
     }
@@ -46,8 +48,9 @@ impl Dataset {
     /// opened does so on its own.
     ///
     /// # Errors
-    /// [`Error::Unbuilt`], which names the first that could not be completed; [`Error::Cancelled`]
-    /// if the store is closed meanwhile.
+    /// - [`Error::Unbuilt`](crate::Error::Unbuilt), which names the first that could not be
+    ///   completed.
+    /// - [`Error::Cancelled`](crate::Error::Cancelled) if the store is closed meanwhile.
     pub fn build_indexes(&self) -> Result<()> {
         self.engine.check_writable()?;
         self.engine.index_builds.resume(&self.handle)

@@ -311,7 +311,6 @@ pub(super) fn closed() -> Error {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
 
     use terrane_testkit::MemoryStorage;
 
@@ -338,8 +337,8 @@ mod tests {
             while core.last_sequence() == before {
                 std::thread::yield_now();
             }
-            // Time for what should not happen.
-            std::thread::sleep(Duration::from_millis(50));
+            // Turns for what should not happen.
+            (0..1000).for_each(|_| std::thread::yield_now());
             is_applied.store(true, Ordering::SeqCst);
             core.visibility.applied(before);
             imported.join().unwrap().unwrap();

@@ -177,7 +177,7 @@ impl IndexBuilds {
     }
 
     /// Makes a cut from which on the index takes all changes; tells its slot, and a snapshot of
-    /// what was there. To be called with `catalog_changes` held.
+    /// what was there. To be called with the catalog's lock held.
     fn begin(&self, dataset: &Arc<DatasetHandle>, definition: IndexDefinition) -> Result<(usize, Snapshot)> {
         let history = dataset.history.load();
         let id = definition.id;

@@ -1,19 +1,28 @@
 //! The engine of a store. It consists of these parts; each uses the ones above it.
 //!
-//! | part | file | holds |
-//! |---|---|---|
-//! | [`Environment`] | `environment.rs` | storage, options, shares of memory |
-//! | [`CommitCore`] | `commit_core.rs` | log, order of commits, visibility, locks of keys |
-//! | [`OpenDatasets`] | `datasets.rs` | datasets by name, bytes of their memory components |
-//! | [`DiskSpace`] | `disk_space.rs` | the reserve for a full disk |
-//! | [`Maintenance`] | `maintenance/` | flushes, merges, the writers that wait for them |
-//! | [`Catalog`] | `catalog.rs` | changes of datasets |
-//! | [`IndexBuilds`] | `index_builds.rs` | new indexes |
+//! - [`Environment`]: storage, options, shares of memory.
+//! - [`CommitCore`]: the log, the order of commits, visibility, locks of keys.
+//! - [`OpenDatasets`]: datasets by name, bytes of their memory components.
+//! - [`DiskSpace`]: the reserve for a full disk.
+//! - [`Maintenance`]: flushes, merges, the writers that wait for them.
+//! - [`Catalog`]: changes of datasets.
+//! - [`IndexBuilds`]: new indexes.
 //!
-//! Locks are taken in this order, outermost first: `building` of a dataset · the catalog's lock ·
-//! the gate of a dataset · key locks · the admission ticket · the flush lock of a dataset · the
-//! merge locks of partitions · manifest · commit latch · the rest inside `terrane-lsm`. The
-//! reserve's lock comes inside that of the log's files, as the log asks it before it grows.
+//! Locks are taken in this order, outermost first:
+//!
+//! 1. `building` of a dataset.
+//! 2. The catalog's lock.
+//! 3. The gate of a dataset.
+//! 4. Key locks.
+//! 5. The admission ticket.
+//! 6. The flush lock of a dataset.
+//! 7. The merge locks of partitions.
+//! 8. The manifest's lock.
+//! 9. The commit latch.
+//! 10. Locks inside `terrane-lsm`.
+//!
+//! The log asks the reserve before it grows. So the reserve's lock is inside that of the log's
+//! files.
 //!
 //! - A thread that completes an index waits for merges before it takes the gate, so that writers
 //!   seldom wait for one.

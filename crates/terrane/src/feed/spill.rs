@@ -16,8 +16,11 @@ use crate::{Error, Result};
 
 /// Bytes after which a piece of a file ends. A piece is read as a whole.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
-/// Bytes after which another file is begun. A file's space is released when all of it is read.
-const FILE_BYTES: u64 = 16 << 20;
+/// Least bytes after which another file is begun. The space of a file is released when all of it
+/// is read.
+const FILE_BYTES_MIN: u64 = 2 << 20;
+/// Part of all waiting bytes that is also reached first, so that there are not too many files.
+const FILE_PART: u64 = 16;
 /// Share of the file system that is always left to others, including the store.
 const SPARE_PART: u64 = 16;
 /// Its maximum in bytes.
@@ -85,8 +88,9 @@ impl SpillFiles {
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let file_bytes = FILE_BYTES_MIN.max(self.bytes() / FILE_PART);
         let mut last = match self.files.pop_back() {
-            Some(last) if last.end < FILE_BYTES => last,
+            Some(last) if last.end < file_bytes => last,
             full => {
                 self.files.extend(full);
                 SpillFile { file: self.create_unnamed()?, end: 0, pieces: VecDeque::new() }

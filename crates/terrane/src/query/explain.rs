@@ -76,16 +76,16 @@ pub struct Considered {
 /// What a query did to find its answer. Complete after the last row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The plan:
-    /// - `spatial index`, `spatial index only`
-    /// - `attribute index`, `attribute index only`
-    /// - `attribute indexes`, `attribute indexes only`: the word indexes of several columns,
-    ///   searched together
-    /// - `primary range`, `primary scan`
-    /// - `nothing can match`
-    /// - `nearest`
-    /// - `nearest by primary scan`: the deleted keys or other intermediate results did not fit in
-    ///   memory
+    /// The plan, one of these.
+    /// - `spatial index`, `spatial index only`.
+    /// - `attribute index`, `attribute index only`.
+    /// - `attribute indexes`, `attribute indexes only`. The word indexes of several columns are
+    ///   searched together.
+    /// - `primary range`, `primary scan`.
+    /// - `nothing can match`.
+    /// - `nearest`.
+    /// - `nearest by primary scan`. The deleted keys or other intermediate results did not fit in
+    ///   memory.
     pub plan: &'static str,
     /// The isolation level of the answer.
     pub isolation: Isolation,

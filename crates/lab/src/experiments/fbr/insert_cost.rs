@@ -2,12 +2,9 @@
 
 use anyhow::Result;
 use serde_json::json;
-use terrane_pmem::{CPU_CACHE_LENGTH, Counters, Native};
-use terrane_pmtree::PersistenceDomain;
-use terrane_storage::RealStorage;
-use terrane_testkit::MemoryStorage;
 
-use super::{Boxes, Counting, FAN_OUTS, Kind, Shape, Tree, create};
+use super::{Boxes, FAN_OUTS, Kind, create};
+use crate::experiments::insertions::{counted, cpu_per_insertion};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -56,12 +53,15 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
     );
     table.note("the thesis's bit flips are bytes; its two statements on logging conflict");
     let pin = Pin::to_one_core()?;
-    let cpu = medians(measure::alternate(setup.rounds, &mut shapes, |shape| cpu_per_insertion(setup, shape, count))?)?;
+    let boxes = || Boxes::new(setup.options.seed).take(count as usize);
+    let cpu = medians(measure::alternate(setup.rounds, &mut shapes, |shape| {
+        cpu_per_insertion(setup, |storage, domain| create(storage, shape, domain), boxes())
+    })?)?;
     drop(pin);
     let mut in_place = None;
     for (shape, cpu) in shapes.iter().zip(cpu) {
         progress(&format!("counting {count} insertions, {}", shape.row()));
-        let counters = counted(setup, shape, count)?;
+        let counters = counted(|storage, domain| create(storage, shape, domain), boxes())?;
         let per_insertion = |value: u64| value as f64 / count as f64;
         let params = json!({"fan_out": fan_out, "bitmap_bytes": bitmap_bytes, "count": count,
                             "split": shape.split_name(), "seed": setup.options.seed});
@@ -98,28 +98,4 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
         table.ratio_target(&copies, "lines flushed", &in_place, Bound::AtLeast(1.1));
     }
     Ok(table)
-}
-
-/// The counters of a tree's insertions together. A line that one insertion flushes twice counts
-/// twice.
-pub(super) fn counted(setup: &Setup, shape: &Shape, count: u64) -> Result<Counters> {
-    let tree: Tree<Counting> = create(&MemoryStorage::new(), shape, PersistenceDomain::Adr)?;
-    tree.pool().backend().reset(CPU_CACHE_LENGTH);
-    for (payload, rect) in (0..count).zip(Boxes::new(setup.options.seed)) {
-        tree.insert(&rect, payload)?;
-    }
-    tree.pool().backend().drain_media();
-    Ok(tree.pool().backend().take())
-}
-
-fn cpu_per_insertion(setup: &Setup, shape: &Shape, count: u64) -> Result<f64> {
-    let folder = setup.pool_folder()?;
-    let storage = RealStorage::new(folder.path());
-    let tree: Tree<Native> = create(&storage, shape, PersistenceDomain::PageCache)?;
-    let boxes: Vec<_> = Boxes::new(setup.options.seed).take(usize::try_from(count)?).collect();
-    let start = measure::thread_cpu();
-    for (payload, rect) in (0..).zip(&boxes) {
-        tree.insert(rect, payload)?;
-    }
-    Ok((measure::thread_cpu() - start).as_nanos() as f64 / count as f64)
 }

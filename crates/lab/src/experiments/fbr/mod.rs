@@ -11,12 +11,13 @@ use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Backend, Counted, Traced};
+use terrane_pmem::Backend;
 use terrane_pmtree::fbr::{self, FbrTree, LeafForm, Rebalancing};
 use terrane_pmtree::logged::{self, LoggedTree};
-use terrane_pmtree::{PersistenceDomain, PersistentRTree, PersistentTree, Rect, Split};
+use terrane_pmtree::{PersistenceDomain, PersistentTree, Rect, Split};
 use terrane_storage::Storage;
 
+use super::insertions::{Counting, Tree};
 use super::{Experiment, Setup};
 
 /// The experiments.
@@ -160,9 +161,6 @@ impl Setup {
     }
 }
 
-/// One of the trees that are measured.
-type Tree<B> = Box<dyn PersistentRTree<3, Backend = B>>;
-
 /// Name of the pool in its storage.
 const NAME: &str = "tree";
 
@@ -200,9 +198,6 @@ fn count_and_sum(
 fn count_in_window<B: Backend>(tree: &Tree<B>, window: &Rect<3>) -> Result<(u64, u64)> {
     count_and_sum(|visit| tree.window(window, visit))
 }
-
-/// A back-end that counts, in memory.
-type Counting = Counted<Traced>;
 
 /// Longest edge of a box, in a cube whose edges are 1.
 const EDGE_MAX: f64 = 0.01;

@@ -1,8 +1,8 @@
 //! The B-tree of a disk component: sorted keys with opaque values.
 //!
-//! Page layouts (payloads; every part is padded to 8 bytes):
+//! Layouts of the pages' payloads. Every part is padded to 8 bytes.
 //! - leaf: keys · value ends u32 each · anti-matter bits (if flagged) · begin sequence
-//!   numbers u64 each (if flagged) · values;
+//!   numbers u64 each (if flagged) · values.
 //! - inner: pointer to the Bloom filter of the keys below (in all parents of leaves or in none) ·
 //!   child pointers · first key of each child.
 //!

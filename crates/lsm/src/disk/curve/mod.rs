@@ -1,8 +1,8 @@
 //! The curve-keyed trees of a disk component: B+-trees of points or rectangles in the order of
 //! their positions on a curve, for the kinds of [`crate::curve`].
 //!
-//! Page layouts (payloads; every part is padded to 8 bytes):
-//! - leaf: as in an R-tree · positions of the entries (if flagged), packed like integer keys;
+//! Layouts of the pages' payloads. Every part is padded to 8 bytes.
+//! - leaf: as in an R-tree · positions of the entries (if flagged), packed like integer keys.
 //! - inner: first position of each child · last position of each child, both packed like integer
 //!   keys · pointers.
 //!

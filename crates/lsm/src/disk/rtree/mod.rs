@@ -1,9 +1,9 @@
 //! The R-tree of a disk component: points or rectangles in Hilbert order, with their keys.
 //!
-//! Page layouts (payloads; every part is padded to 8 bytes):
+//! Layouts of the pages' payloads. Every part is padded to 8 bytes.
 //! - leaf: head of the keys · the columns of the coordinates, with integer keys in their rows ·
 //!   body of other keys · anti-matter bits (if flagged) · begin and end sequence numbers (if
-//!   flagged). The coordinates are x and y of points, x0, y0, x1 and y1 of rectangles;
+//!   flagged). The coordinates are x and y of points, x0, y0, x1 and y1 of rectangles.
 //! - inner: x0, y0, x1, y1 of the children, four arrays of f32 rounded outward · pointers.
 //!
 //! I1 Entries ascend in (Hilbert position, key) over the whole tree.

@@ -12,11 +12,11 @@ use crate::blocks;
 use crate::{Census, Rect, Result};
 
 impl<const D: usize, B: Backend> FbrTree<D, B> {
-    /// Checks every invariant of the structure:
-    /// - types and levels, and boxes that contain their subtrees;
-    /// - no node is linked twice, says that it is unlinked or is being changed;
-    /// - no log entry is left;
-    /// - the acquired blocks are exactly those of the tree, with the length of its nodes.
+    /// Checks every invariant of the structure.
+    /// - Types and levels are right, and boxes contain their subtrees.
+    /// - No node is linked twice, marked as unlinked, or being changed.
+    /// - No log entry is left.
+    /// - The acquired blocks are exactly those of the tree, with the length of its nodes.
     ///
     /// It reads the whole tree. Nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {

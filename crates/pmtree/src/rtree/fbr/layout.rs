@@ -13,10 +13,10 @@
 //! its mark, which is volatile. It never shares a line with another one. Volatile words mean
 //! nothing to later sessions.
 //!
-//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap:
-//! - the incarnation of the leaf;
-//! - the session in which its bitmap was made from its entries (volatile);
-//! - the generations of its entries, a bit for each (see [`tags`](super::tags)).
+//! In trees of the form [`LeafForm::SelfValidating`], three more things follow the bitmap.
+//! - The incarnation of the leaf.
+//! - The session in which its bitmap was made from its entries (volatile).
+//! - The generations of its entries, a bit for each (see [`tags`](super::tags)).
 //!
 //! There the bitmaps of leaves are volatile too, and the mark of a leaf's entry is its tag.
 

@@ -6,11 +6,11 @@
 //! bitmaps are those of the nodes that it changes, whatever these nodes contain. The nodes name the
 //! entry in a volatile word, by which readers find it.
 //!
-//! The stores to one line become durable in their order. So
-//! - a committed entry is whole (its later lines were fenced before);
-//! - an entry without a commitment has changed nothing, and owns the new blocks that it names;
-//! - an entry that is done is being cleared: its nodes hold all of its contents, and it owns the
-//!   unlinked nodes that it still names.
+//! The stores to one line become durable in their order. This gives an entry one of three states.
+//! - Committed: it is whole, as its later lines were fenced before.
+//! - Without a commitment: it has changed nothing, and owns the new blocks that it names.
+//! - Done, and being cleared: its nodes hold all of its contents. It owns the unlinked nodes that
+//!   it still names.
 
 use std::collections::VecDeque;
 

@@ -213,11 +213,11 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     /// Leaves are not read at one instant. Of two such entries, one may be inserted into a leaf
     /// that was already read, and then the other one deleted from a leaf that is read later. So a
     /// search without a result is repeated, until the same nodes were read twice with the same
-    /// numbers. Then between the two searches there was no such entry:
-    /// - none in a leaf that was read: the number changes before a deletion clears a bit, and an
-    ///   entry that was inserted and stayed is found the second time;
-    /// - none elsewhere: a box has grown before an entry counts, and the parent's number changes
-    ///   before a box shrinks.
+    /// numbers. Then there was no such entry between the two searches.
+    /// - In a leaf that was read: the number changes before a deletion clears a bit. An entry that
+    ///   was inserted and stayed is found the second time.
+    /// - Elsewhere: a box has grown before an entry counts. The parent's number changes before a
+    ///   box shrinks.
     ///
     /// Each new attempt means that another operation has progressed. If that happens too often,
     /// insertions wait.

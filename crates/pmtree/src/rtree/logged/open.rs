@@ -30,11 +30,11 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
 
     /// Takes a time that does not depend on the tree's size. Returns an error, and leaves the file
     /// unchanged, if one of these is damaged:
-    /// - the header, the tree's shape, or data that recovery needs;
-    /// - the root or a block for images: it is no block of a node's length, or has another use in
-    ///   the log;
-    /// - the root's level, if no tree reaches it;
-    /// - the root word, if it names no tree although the pool has blocks.
+    /// - The header, the tree's shape, or data that recovery needs.
+    /// - The root or a block for images. Each must be a block of a node's length, without another
+    ///   use in the log.
+    /// - The root's level: it must be one that a tree can reach.
+    /// - The root word: it must name a tree if the pool has blocks.
     ///
     /// Other damage of nodes is found by the operations that meet it. One case is not found: the
     /// block for an image is the block of another node.

@@ -96,7 +96,7 @@ impl Replaced {
         Self { handle, indexes }
     }
 
-    /// Keeps writers out of it, if its indexes are unchanged. `catalog_changes` must be held.
+    /// Keeps writers out of it, if its indexes are unchanged. The catalog's lock must be held.
     pub fn exclude(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         let gate = self.handle.exclude()?;
         match self.handle.indexes.load().definitions() == self.indexes {

@@ -1,6 +1,5 @@
-//! Inserts are refused, and room is made for deletes, on a full disk. See
-//! [`crate::engine::disk_space`] for
-//! R1 and R2.
+//! Inserts are refused, and room is made for deletes, on a full disk. R1 and R2 are in
+//! [`crate::engine::disk_space`].
 
 use terrane_lsm::log::Log;
 
@@ -27,6 +26,7 @@ impl Maintenance {
                 let free = self.disk.bytes_to_reserve(self.disk.log_room()).saturating_sub(reserve.length());
                 let what =
                     format!("more records: the disk is full, and its reserve is released until {free} bytes are free");
+                tracing::debug!(what, "refused");
                 return Err(Error::Full { what });
             }
         }

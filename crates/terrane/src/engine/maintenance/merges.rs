@@ -35,8 +35,8 @@ impl Maintenance {
         merged.iter().any(|merged| matches!(merged, Ok(1..)))
     }
 
-    /// Merges until the policy is content. Where that fails in a dataset, it goes on in the others,
-    /// and returns why the first failed: [`Error::Unmerged`] unless the failure is one of
+    /// Merges until the policy is content. Where that fails in a dataset, it continues in the
+    /// others, and returns why the first failed: [`Error::Unmerged`] unless the failure is one of
     /// durability.
     pub fn merge_all(&self) -> Result<()> {
         let mut unmerged = self.datasets.handles();
@@ -66,7 +66,7 @@ impl Maintenance {
     }
 
     /// As [`Self::merge_once`]. In the background, a panic is a failure of this merge alone: the
-    /// thread goes on, so that writers are not slowed for merges that never come. What the panic
+    /// thread continues, so that writers are not slowed for merges that never come. What the panic
     /// left is sound, as a merge changes nothing until the manifest's step, and later steps fail
     /// where they do not fit it.
     fn merge_guarded(&self, dataset: &DatasetHandle) -> Result<bool> {

@@ -1,9 +1,9 @@
 //! Flush and merge, in the background if the options ask for it, and the writers that wait for
 //! them.
 //!
-//! - `admission`: writers wait for memory, and are slowed if merges fall behind;
-//! - `flush`: which datasets are flushed, and when the log is reclaimed;
-//! - `merges`: which merges are made;
+//! - `admission`: writers wait for memory, and are slowed if merges fall behind.
+//! - `flush`: which datasets are flushed, and when the log is reclaimed.
+//! - `merges`: which merges are made.
 //! - `full_disk`: how inserts are refused, and room is made for deletes, on a full disk.
 
 mod admission;

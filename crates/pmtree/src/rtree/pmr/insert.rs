@@ -1,0 +1,85 @@
+//! Insertion (Algorithm 2): boxes grow on the way down, a slot is reserved in memory, and the entry
+//! counts when its bit does.
+
+use terrane_pmem::{Backend, Guard, Site};
+use terrane_storage::sync::Ordering;
+
+use super::inner::RESERVED;
+use super::layout::{FROZEN, MAP};
+use super::tree::{PmrTree, Way};
+use crate::Result;
+use crate::rtree::choose;
+use crate::rtree::rect::Rect;
+
+const ENTRY: Site = Site::new("pmr.insert.entry");
+const MAP_WORD: Site = Site::new("pmr.insert.map");
+
+impl<const D: usize, B: Backend> PmrTree<D, B> {
+    /// Inserts a box with a payload. When it returns, the entry is durable. If it fails, the entry
+    /// is not in the tree.
+    ///
+    /// Durable after each step: the entry is written, in a slot that nobody reads; its bit is set.
+    /// Without a split this takes two flushes and two fences.
+    pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
+        self.with_space(|guard| {
+            loop {
+                let Some((way, stub)) = self.descend(rect, guard)? else { continue };
+                if self.insert_into_leaf(stub, rect, payload, guard)? {
+                    return Ok(());
+                }
+                self.replace_leaf(&way, stub, guard)?;
+            }
+        })
+    }
+
+    /// The way to a leaf for a box, with boxes that contain it; `None` if nodes were copied
+    /// meanwhile.
+    fn descend(&self, rect: &Rect<D>, guard: &Guard<'_>) -> Result<Option<(Way, u64)>> {
+        let (mut way, mut node) = (Way::new(), self.root());
+        loop {
+            let inner = self.inner(node);
+            let Some((slot, _)) = choose::least_enlargement(inner.rects(), rect) else {
+                return Err(self.damaged(self.block, "an inner node in memory has no children"));
+            };
+            inner.enlarge(slot, rect);
+            let Some(child) = inner.child_to_change(slot) else {
+                self.copy_node(&way, node, guard)?;
+                return Ok(None);
+            };
+            way.push((node, slot));
+            if inner.level() == 1 {
+                return Ok(Some((way, child)));
+            }
+            node = child;
+        }
+    }
+
+    /// Whether a leaf has taken an entry. If not, it is full or frozen.
+    fn insert_into_leaf(&self, stub: u64, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
+        let reserved = &self.stubs.words(stub)[RESERVED];
+        // Others may have counted on behind the last slot.
+        if reserved.load(Ordering::Acquire) >= self.layout.fan_out as u64 {
+            return Ok(false);
+        }
+        let slot = reserved.fetch_add(1, Ordering::AcqRel) as usize;
+        if slot >= self.layout.fan_out {
+            return Ok(false);
+        }
+        let leaf = self.leaf_of(stub);
+        let written = self.write_entry(leaf, slot, rect, payload);
+        self.backend().persist(written, ENTRY);
+        let (word, bit) = self.layout.bit(slot);
+        loop {
+            let found = self.map_word(leaf, word, guard)?;
+            if found & FROZEN != 0 {
+                return Ok(false);
+            }
+            if found & (1 << bit) != 0 || found & !MAP != 0 {
+                return Err(self.damaged(leaf + self.layout.map_word(word), "a word of the bitmap is impossible"));
+            }
+            if self.change_map_word(leaf, word, (found, found | 1 << bit), MAP_WORD, guard)? {
+                return Ok(true);
+            }
+        }
+    }
+}
