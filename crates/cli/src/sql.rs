@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use terrane::Store;
 use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions};
 use terrane_sql::{Answer, Script, Session, SqlError};
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use arrow_schema::{DataType, Field};
 use terrane_space::Point;
-use terrane_space::geometry::from_geo;
+use terrane_space::geometry::{from_geo, point_wkb};
 
 const EXTENSION_NAME: &str = "ARROW:extension:name";
 const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
@@ -34,4 +34,31 @@ pub(crate) fn is_lonlat(field: &Field) -> bool {
 pub(crate) fn envelope_wkb(from: Point, to: Point) -> Vec<u8> {
     let ring = vec![(from.x, from.y), (from.x, to.y), (to.x, to.y), (to.x, from.y), (from.x, from.y)];
     from_geo(&geo_types::Geometry::Polygon(geo_types::Polygon::new(ring.into(), Vec::new())))
+}
+
+/// The box between two corners: a point, a line or a polygon.
+pub(crate) fn box_wkb(from: Point, to: Point) -> Vec<u8> {
+    match (from.x == to.x, from.y == to.y) {
+        (true, true) => point_wkb(from).to_vec(),
+        (false, false) => envelope_wkb(from, to),
+        _ => from_geo(&geo_types::Geometry::LineString(vec![(from.x, from.y), (to.x, to.y)].into())),
+    }
+}
+
+/// Well-known text as PostGIS writes it: blanks only between coordinates, and around Z and M.
+pub(crate) fn as_postgis(wkt: &str) -> String {
+    let mut text = String::with_capacity(wkt.len());
+    let mut chars = wkt.chars().peekable();
+    while let Some(char) = chars.next() {
+        let is_left_out = match (char, text.chars().last()) {
+            (' ', Some(',')) => true,
+            (' ', Some('Z' | 'M')) => false,
+            (' ', _) => chars.peek() == Some(&'('),
+            _ => false,
+        };
+        if !is_left_out {
+            text.push(char);
+        }
+    }
+    text
 }

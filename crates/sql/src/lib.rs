@@ -7,9 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod chains;
+mod comparisons;
 mod error;
 mod functions;
 mod geometry;
+mod join;
 mod nearest;
 mod operators;
 mod pushdown;

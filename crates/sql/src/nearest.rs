@@ -128,7 +128,7 @@ fn replace_below(sort: &SortExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
 }
 
 /// Whether a node passes on the rows of its input as they are, though perhaps in another order.
-fn keeps_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn keeps_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let passes_on = plan.downcast_ref::<CooperativeExec>().is_some()
         || plan.downcast_ref::<RepartitionExec>().is_some()
         || plan.downcast_ref::<CoalescePartitionsExec>().is_some();

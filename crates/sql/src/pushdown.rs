@@ -14,10 +14,11 @@ use terrane::key::KeyType;
 use terrane::schema::{ColumnType, GeometryColumn, Schema};
 use terrane::{Condition, CoordinateSystem, Filter, Query};
 use terrane_literal::{format_date, format_timestamp};
-use terrane_space::geometry::{as_point, normalise, summarise};
-use terrane_space::{Point, Rect};
+use terrane_space::geometry::{as_point, normalise};
+use terrane_space::Point;
 
-use crate::functions::relation::prepare;
+use crate::comparisons::NumberFunction;
+use crate::functions::relation::{enlarged_rect, prepare};
 use crate::functions::{Function, SpatialFunction, parse_text};
 
 /// Deepest filter that is pushed down.
@@ -144,20 +145,8 @@ impl Translator<'_> {
 
     /// A window that every geometry within a planar distance of the shape meets.
     fn window(&self, shape: &[u8], distance: f64) -> Option<Filter> {
-        let summary = summarise(shape, CoordinateSystem::Planar).ok()?;
-        if summary.is_empty {
-            return None;
-        }
-        let rect = summary.planar_rect;
-        let size = [rect.x0, rect.y0, rect.x1, rect.y1].into_iter().fold(distance, |size, side| size.max(side.abs()));
-        let reach = distance + if distance > 0.0 { size * 1e-12 } else { 0.0 };
-        let mut rect = Rect { x0: rect.x0 - reach, y0: rect.y0 - reach, x1: rect.x1 + reach, y1: rect.y1 + reach };
-        if self.schema.system == CoordinateSystem::LonLat {
-            rect =
-                Rect { x0: rect.x0.max(-180.0), y0: rect.y0.max(-90.0), x1: rect.x1.min(180.0), y1: rect.y1.min(90.0) };
-        }
-        let is_window = rect.is_finite() && rect.x0 <= rect.x1 && rect.y0 <= rect.y1;
-        is_window.then_some(Filter::Window { x0: rect.x0, y0: rect.y0, x1: rect.x1, y1: rect.y1 })
+        let rect = enlarged_rect(shape, distance, self.schema.system).ok()??;
+        Some(Filter::Window { x0: rect.x0, y0: rect.y0, x1: rect.x1, y1: rect.y1 })
     }
 
     fn holds_points(&self) -> bool {
@@ -177,6 +166,7 @@ impl Translator<'_> {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (&**left, &**right) {
                 (Expr::Column(column), Expr::Literal(literal, _)) => self.comparison(column, *op, literal),
                 (Expr::Literal(literal, _), Expr::Column(column)) => self.comparison(column, op.swap()?, literal),
+                (Expr::ScalarFunction(call), Expr::Literal(ScalarValue::Int64(Some(0)), _)) => self.ordered(call, *op),
                 _ => None,
             },
             Expr::Not(inner) => Some(!self.condition(inner, depth)?),
@@ -211,23 +201,29 @@ impl Translator<'_> {
         }
     }
 
+    /// A comparison of an integer with a float, of which one is a column.
+    fn ordered(&self, call: &ScalarFunction, operator: Operator) -> Option<Condition> {
+        let inner: &dyn Any = call.func.inner().as_ref();
+        inner.downcast_ref::<NumberFunction>().filter(|function| function.is_order())?;
+        match call.args.as_slice() {
+            [Expr::Column(column), Expr::Literal(ScalarValue::Float64(Some(float)), _)] => match self.column_type(column)? {
+                Type::Key(KeyType::Int64 | KeyType::UInt64) | Type::Attribute(ColumnType::Int64) => {
+                    compared(column, operator, (*float).into())
+                }
+                _ => None,
+            },
+            [Expr::Literal(integer, _), Expr::Column(column)] => match self.column_type(column)? {
+                Type::Attribute(ColumnType::Float64) => compared(column, operator.swap()?, integer_of(integer)?),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn comparison(&self, column: &Column, operator: Operator, value: &ScalarValue) -> Option<Condition> {
         let column_type = self.column_type(column)?;
         let literal = literal_of(column_type, value)?;
-        let on = Condition::on(&column.name);
-        let is_float = matches!(column_type, Type::Attribute(ColumnType::Float64));
-        Some(match operator {
-            Operator::Eq => on.equals(literal),
-            Operator::NotEq => on.differs_from(literal),
-            Operator::Lt => on.less_than(literal),
-            Operator::LtEq => on.at_most(literal),
-            // Not a number is greater than all numbers.
-            Operator::Gt if is_float => !on.at_most(literal),
-            Operator::GtEq if is_float => !on.less_than(literal),
-            Operator::Gt => on.greater_than(literal),
-            Operator::GtEq => on.at_least(literal),
-            _ => return None,
-        })
+        compared(column, operator, literal)
     }
 
     fn null_test(&self, inner: &Expr) -> Option<Condition> {
@@ -245,6 +241,27 @@ impl Translator<'_> {
     }
 }
 
+fn compared(column: &Column, operator: Operator, literal: Literal) -> Option<Condition> {
+    let on = Condition::on(&column.name);
+    Some(match operator {
+        Operator::Eq => on.equals(literal),
+        Operator::NotEq => on.differs_from(literal),
+        Operator::Lt => on.less_than(literal),
+        Operator::LtEq => on.at_most(literal),
+        Operator::Gt => on.greater_than(literal),
+        Operator::GtEq => on.at_least(literal),
+        _ => return None,
+    })
+}
+
+fn integer_of(value: &ScalarValue) -> Option<Literal> {
+    match value {
+        ScalarValue::Int64(Some(value)) => Some((*value).into()),
+        ScalarValue::UInt64(Some(value)) => Some((*value).into()),
+        _ => None,
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Type {
     Key(KeyType),
@@ -259,10 +276,8 @@ fn literal_of(column_type: Type, value: &ScalarValue) -> Option<Literal> {
             Some((*value).into())
         }
         (Type::Key(KeyType::UInt64), S::UInt64(Some(value))) => Some((*value).into()),
-        // DataFusion distinguishes the two zeros.
-        (Type::Attribute(ColumnType::Float64), S::Float64(Some(value))) if !value.is_nan() && *value != 0.0 => {
-            Some((*value).into())
-        }
+        (Type::Attribute(ColumnType::Float64), S::Float64(Some(value))) => Some((*value).into()),
+        (Type::Attribute(ColumnType::Float32), S::Float32(Some(value))) => Some(f64::from(*value).into()),
         (
             Type::Key(KeyType::Utf8) | Type::Attribute(ColumnType::Utf8),
             S::Utf8(Some(text)) | S::Utf8View(Some(text)) | S::LargeUtf8(Some(text)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -23,6 +23,7 @@ use terrane::{Query, Scan, ScanRows, Snapshot};
 use terrane_space::Point;
 use terrane_space::geometry::point_wkb;
 
+use crate::comparisons::plain_floats;
 use crate::nearest::NearestScan;
 
 /// Number of scans and other consumers that share the working memory of the store.
@@ -46,12 +47,24 @@ pub(crate) struct Source {
     pub query: Query,
     /// For each column of the result.
     pub origins: Vec<Origin>,
+    pub schema: SchemaRef,
     /// Position of the column of geometries in the result.
     pub geometry: Option<usize>,
     /// The filters and the limit, for explanations.
     pub condition: String,
     pub limit: Option<usize>,
     pub pushes_down: bool,
+}
+
+impl Source {
+    /// The columns of the result, from those of the engine.
+    pub fn columns(&self, read: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        let column = |origin: &Origin| match origin {
+            Origin::Column(index) => Ok(plain_floats(&read[*index])),
+            Origin::Point(x, y) => points(&read[*x], &read[*y]),
+        };
+        self.origins.iter().map(column).collect()
+    }
 }
 
 /// Reads a dataset through the plan that the engine chose.
@@ -70,20 +83,26 @@ impl ScanExec {
     ///
     /// # Errors
     /// Those of [`Snapshot::scan`].
-    pub fn new(source: Source, schema: SchemaRef) -> Result<Self> {
+    pub fn new(source: Source) -> Result<Self> {
         let scan = source.snapshot.scan(&source.query, SHARERS).map_err(external)?;
         let parts = scan.parts();
         Ok(Self {
+            properties: properties(source.schema.clone(), parts),
             source: Arc::new(source),
             scan: Arc::new(scan),
             nearest: None,
-            properties: properties(schema, parts),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
 
     pub fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// The source, if all its rows are read and an index may be used.
+    pub fn plain_source(&self) -> Option<Arc<Source>> {
+        let is_plain = self.nearest.is_none() && self.source.limit.is_none() && self.source.pushes_down;
+        is_plain.then(|| self.source.clone())
     }
 
     /// The same scan, of rows among which are the `k` nearest to a place.
@@ -96,7 +115,7 @@ impl ScanExec {
             source: self.source.clone(),
             scan: self.scan.clone(),
             nearest: Some(Arc::new(nearest)),
-            properties: properties(self.properties.eq_properties.schema().clone(), 1),
+            properties: properties(self.source.schema.clone(), 1),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -157,10 +176,9 @@ impl ExecutionPlan for ScanExec {
             // All parts, if the nearest rows turn out not to suffice.
             parts: if self.nearest.is_some() { 0..self.scan.parts() } else { partition..partition + 1 },
             rows: None,
-            schema: self.properties.eq_properties.schema().clone(),
             counters: Counters::new(&self.metrics, partition),
         };
-        let schema = reading.schema.clone();
+        let schema = self.source.schema.clone();
         let stream = futures::stream::unfold(Some(reading), |reading| async move {
             let mut reading = reading?;
             match reading.next().transpose()? {
@@ -186,7 +204,6 @@ struct Reading {
     /// The parts to read.
     parts: Range<usize>,
     rows: Option<ScanRows>,
-    schema: SchemaRef,
     counters: Counters,
 }
 
@@ -220,34 +237,14 @@ impl Reading {
 
     /// The columns of the result.
     fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let column = |origin: &Origin| match origin {
-            Origin::Column(index) => Ok(one_nan(batch.column(*index))),
-            Origin::Point(x, y) => points(batch.column(*x), batch.column(*y)),
-        };
-        let columns = self.source.origins.iter().map(column).collect::<Result<Vec<ArrayRef>>>()?;
+        let columns = self.source.columns(batch.columns())?;
         self.counters.rows.add(batch.num_rows());
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
+        Ok(RecordBatch::try_new_with_options(self.source.schema.clone(), columns, &options)?)
     }
 }
 
-/// The column with one bit pattern for what is no number. DataFusion orders others, and the engine
-/// does not.
-fn one_nan(array: &ArrayRef) -> ArrayRef {
-    if let Some(floats) = array.as_primitive_opt::<Float64Type>()
-        && floats.values().iter().any(|float| float.is_nan())
-    {
-        return Arc::new(floats.unary::<_, Float64Type>(|float| if float.is_nan() { f64::NAN } else { float }));
-    }
-    if let Some(floats) = array.as_primitive_opt::<Float32Type>()
-        && floats.values().iter().any(|float| float.is_nan())
-    {
-        return Arc::new(floats.unary::<_, Float32Type>(|float| if float.is_nan() { f32::NAN } else { float }));
-    }
-    array.clone()
-}
-
-fn external(error: terrane::Error) -> DataFusionError {
+pub(crate) fn external(error: terrane::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 

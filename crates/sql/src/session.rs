@@ -13,6 +13,7 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -24,8 +25,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
 use crate::catalog::{CATALOG, SCHEMA, StatementCatalog};
+use crate::comparisons::NumberRule;
 use crate::error::SqlError;
 use crate::functions;
+use crate::join::SpatialJoinRule;
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
 use crate::statement::{Names, parse, prepare};
@@ -133,7 +136,9 @@ impl Session {
             .with_config(config)
             .with_runtime_env(environment)
             .with_default_features()
+            .with_analyzer_rules(analyzer_rules())
             .with_physical_optimizer_rule(Arc::new(NearestRule))
+            .with_physical_optimizer_rule(Arc::new(SpatialJoinRule))
             .build();
         let context = SessionContext::new_with_state(state);
         functions::all().for_each(|function| context.register_udf((*function).clone()));
@@ -217,6 +222,12 @@ async fn send_batches(mut stream: SendableRecordBatchStream, sender: Sender<Resu
             return;
         }
     }
+}
+
+/// Numbers are compared before their types are made equal.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 1] = [Arc::new(NumberRule)];
+    rules.into_iter().chain(Analyzer::new().rules).collect()
 }
 
 fn register_operators(context: &SessionContext) -> Result<(), SqlError> {

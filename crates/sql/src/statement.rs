@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
+use crate::chains::balance;
 use crate::error::SqlError;
 use crate::functions::CAST;
 
@@ -41,7 +42,17 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
     }
     let parser = DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(NESTING_MAX).build();
     let statements = parser.and_then(|mut parser| parser.parse_statements());
-    Ok(statements.map_err(failed)?.into())
+    let mut statements: Vec<Statement> = statements.map_err(failed)?.into();
+    statements.iter_mut().try_for_each(balance_statement)?;
+    Ok(statements)
+}
+
+fn balance_statement(statement: &mut Statement) -> Result<(), SqlError> {
+    match statement {
+        Statement::Statement(statement) => balance(&mut **statement).map_err(SqlError::refused),
+        Statement::Explain(explain) => balance_statement(&mut explain.statement),
+        _ => Ok(()),
+    }
 }
 
 /// The names that a statement may use.

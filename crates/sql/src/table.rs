@@ -149,11 +149,12 @@ impl TableProvider for DatasetTable {
             query: query.columns(columns),
             origins,
             geometry: schema.index_of(self.geometry()).ok(),
+            schema,
             condition,
             limit,
             pushes_down: self.pushes_down,
         };
-        Ok(Arc::new(ScanExec::new(source, schema)?))
+        Ok(Arc::new(ScanExec::new(source)?))
     }
 }
 

@@ -37,6 +37,7 @@ impl Database {
         create_places(&store, has_indexes);
         create_zones(&store);
         create_grid(&store, has_indexes);
+        create_numbers(&store, has_indexes);
         store.flush().unwrap();
         Self { store, mode, options, _directory: directory }
     }
@@ -206,4 +207,35 @@ fn create_grid(store: &Store, has_indexes: bool) {
     for id in (0..30_000).step_by(7) {
         grid.delete(&id.into()).unwrap();
     }
+}
+
+/// Numbers at the limits of their types, and one record without any.
+fn create_numbers(store: &Store, has_indexes: bool) {
+    let geometry = GeometryColumn::Point { x: "x".into(), y: "y".into() };
+    let columns = vec![
+        Column::new("i", ColumnType::Int64),
+        Column::new("f", ColumnType::Float64),
+        Column::new("r", ColumnType::Float32),
+    ];
+    let schema = Schema::new(key("id", KeyType::Int64), geometry, CoordinateSystem::Planar, columns).unwrap();
+    let numbers = store.create_dataset("numbers", schema).unwrap();
+    if has_indexes {
+        for column in ["i", "f", "r"] {
+            numbers.create_index(&format!("by_{column}"), IndexKind::BTree, &[column]).unwrap();
+        }
+    }
+    let rows: [(i64, i64, f64, f32); 7] = [
+        (1, (1 << 53) + 1, 9_007_199_254_740_992.0, 0.1),
+        (2, 1 << 53, -0.0, -0.0),
+        (3, 0, 0.0, f32::NAN),
+        (4, i64::MIN, f64::NAN, f32::INFINITY),
+        (5, i64::MAX, f64::INFINITY, f32::MAX),
+        (7, 1, f64::NEG_INFINITY, f32::NEG_INFINITY),
+        (8, 2, 2.5, 2.5),
+    ];
+    for (id, i, f, r) in rows {
+        let values = vec![Value::Int(i), Value::Float64(f), Value::Float32(r)];
+        numbers.insert(&Record::at(id, 0.0, 0.0, values)).unwrap();
+    }
+    numbers.insert(&Record::at(6, 0.0, 0.0, vec![Value::Null; 3])).unwrap();
 }

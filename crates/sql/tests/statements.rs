@@ -56,6 +56,10 @@ fn long_chains_and_deep_nesting_give_an_answer_or_an_error() {
     assert_eq!(connection.rows(&nested).unwrap_err().exit_code(), 2);
     let nested = format!("SELECT {}1{}", "(".repeat(1_000), ")".repeat(1_000));
     assert_eq!(connection.rows(&nested).unwrap_err().exit_code(), 2);
+    for (first, more) in [("SELECT 1", "+1"), ("SELECT 1", " UNION SELECT 1"), ("SELECT ''", "||'x'")] {
+        let sql = format!("{first}{}", more.repeat(20_000));
+        assert_eq!(connection.rows(&sql).unwrap_err().exit_code(), 2, "{more}");
+    }
     let wkt = format!("{}POINT(1 1){}", "GEOMETRYCOLLECTION(".repeat(10_000), ")".repeat(10_000));
     let sql = format!("SELECT ST_AsText('{wkt}')");
     assert!(connection.rows(&sql).is_err());
@@ -74,7 +78,7 @@ fn each_statement_sees_the_newest_state() {
 #[test]
 fn a_hash_join_beyond_the_limit_names_it() {
     let database = Database::create(Mode::LittleMemory);
-    let sql = "SELECT count(*) FROM (SELECT a.id, repeat(a.class, 500) AS t FROM grid a) a \\
+    let sql = "SELECT count(*) FROM (SELECT a.id, repeat(a.class, 500) AS t FROM grid a) a \
                JOIN (SELECT b.id, repeat(b.class, 500) AS t FROM grid b) b ON a.id = b.id AND a.t <= b.t";
     match database.connect().rows(sql) {
         Ok((_, rows)) => assert_eq!(rows, [["25714"]]),

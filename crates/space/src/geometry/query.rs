@@ -7,7 +7,7 @@
 use geo_types::Geometry;
 
 use super::area::{Area, Areas, any_located, path_rect};
-use super::convert::to_geo;
+use super::convert::{from_geo, to_geo};
 use super::edges::EdgeTree;
 use super::error::GeometryError;
 use super::lines::Lines;
@@ -16,6 +16,7 @@ use super::point::as_point;
 use super::segment::{Location, edges};
 use super::shape::Shape;
 use super::summary::summarise;
+use super::validity::check_valid;
 use super::wkb::normalise;
 use crate::system::longitude_windows;
 use crate::{CoordinateSystem, Point, Rect};
@@ -63,6 +64,22 @@ impl QueryGeometry {
             },
             geometry,
         })
+    }
+
+    /// Prepares a stored geometry. The areas of a stored multi-polygon may overlap: then each is an
+    /// area of its own, so that results for the overlap are right.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn of_stored(bytes: &[u8], system: CoordinateSystem) -> Result<Self, GeometryError> {
+        let prepared = Self::new(bytes, system)?;
+        match &prepared.geometry {
+            Geometry::MultiPolygon(_) if check_valid(&prepared.geometry).is_err() => {
+                let collection = Geometry::GeometryCollection([prepared.geometry].into_iter().collect());
+                Self::new(&from_geo(&collection), system)
+            }
+            _ => Ok(prepared),
+        }
     }
 
     /// The windows for an index search. The box of every stored geometry that intersects this one

@@ -31,7 +31,7 @@ pub(super) fn coerce(kind: Kind, found: &DataType) -> Option<DataType> {
 }
 
 /// An argument that holds geometries.
-pub(super) struct Geometries {
+pub(crate) struct Geometries {
     array: ArrayRef,
     is_constant: bool,
     /// Whether the bytes are in the stored form.

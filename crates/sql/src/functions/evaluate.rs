@@ -12,7 +12,7 @@ use terrane_space::{CoordinateSystem, Point};
 use super::Function;
 use super::arguments::{Geometries, numbers};
 use super::relation::{Prepared, Relation, boxes_intersect, distance, unreadable};
-use crate::geometry::{envelope_wkb, is_lonlat};
+use crate::geometry::{as_postgis, envelope_wkb, is_lonlat};
 
 /// Evaluates a function for a number of rows.
 pub(super) fn evaluate(function: Function, args: &ScalarFunctionArgs, rows: usize) -> Result<ArrayRef> {
@@ -29,7 +29,7 @@ pub(super) fn evaluate(function: Function, args: &ScalarFunctionArgs, rows: usiz
         }
         Function::X => coordinates(args, rows, "ST_X", |point| point.x),
         Function::Y => coordinates(args, rows, "ST_Y", |point| point.y),
-        Function::AsText => texts(args, rows, |bytes| to_wkt(bytes).map_err(unreadable)),
+        Function::AsText => texts(args, rows, |bytes| to_wkt(bytes).map(|wkt| as_postgis(&wkt)).map_err(unreadable)),
         Function::AsGeoJson => {
             texts(args, rows, |bytes| to_geojson(bytes).map(|value| value.to_string()).map_err(unreadable))
         }

@@ -4,7 +4,7 @@ mod arguments;
 mod evaluate;
 pub(crate) mod relation;
 
-pub(crate) use arguments::parse_text;
+pub(crate) use arguments::{Geometries, parse_text};
 
 use std::sync::Arc;
 

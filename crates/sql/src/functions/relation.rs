@@ -1,8 +1,10 @@
 //! Predicates and distances of two geometries, as the engine defines them.
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use terrane_space::CoordinateSystem;
+use terrane_space::{CoordinateSystem, Point, Rect};
 use terrane_space::geometry::{Edges, GeometryError, QueryGeometry, as_point, check_valid, distance_bytes, summarise};
+
+use crate::geometry::box_wkb;
 
 /// How a prepared geometry is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +46,13 @@ impl Prepared {
     }
 }
 
-/// Prepares a geometry. With `check`, an invalid one is refused.
+/// Prepares a constant, which must be valid with `check`, or a geometry of a row.
 pub(crate) fn prepare(bytes: &[u8], system: CoordinateSystem, check: bool) -> Result<QueryGeometry> {
+    if !check {
+        return QueryGeometry::of_stored(bytes, system).map_err(unreadable);
+    }
     let prepared = QueryGeometry::new(bytes, system).map_err(unreadable)?;
-    if check && let Err(error) = check_valid(prepared.geometry()) {
+    if let Err(error) = check_valid(prepared.geometry()) {
         return exec_err!("the geometry is not valid: {error}");
     }
     Ok(prepared)
@@ -62,7 +67,7 @@ pub(super) fn distance(a: &[u8], b: &[u8], system: CoordinateSystem) -> Result<O
     if let Some(point) = as_point(b) {
         return distance_bytes(system, point, a).map_err(unreadable);
     }
-    let prepared = QueryGeometry::new(a, system).map_err(unreadable)?;
+    let prepared = QueryGeometry::of_stored(a, system).map_err(unreadable)?;
     if prepared.intersects(b).map_err(unreadable)? {
         return Ok(Some(0.0));
     }
@@ -75,6 +80,29 @@ pub(super) fn boxes_intersect(a: &[u8], b: &[u8]) -> Result<bool> {
     let rect = |bytes| summarise(bytes, CoordinateSystem::Planar).map_err(unreadable);
     let (a, b) = (rect(a)?, rect(b)?);
     Ok(!a.is_empty && !b.is_empty && a.planar_rect.intersects(&b.planar_rect))
+}
+
+/// A window that every geometry within a planar distance of this one meets. `None` if there is
+/// none, or the geometry is empty.
+pub(crate) fn enlarged_rect(bytes: &[u8], distance: f64, system: CoordinateSystem) -> Result<Option<Rect>> {
+    let summary = summarise(bytes, CoordinateSystem::Planar).map_err(unreadable)?;
+    if summary.is_empty {
+        return Ok(None);
+    }
+    let rect = summary.planar_rect;
+    let size = [rect.x0, rect.y0, rect.x1, rect.y1].into_iter().fold(distance, |size, side| size.max(side.abs()));
+    let reach = distance + if distance > 0.0 { size * 1e-12 } else { 0.0 };
+    let mut rect = Rect { x0: rect.x0 - reach, y0: rect.y0 - reach, x1: rect.x1 + reach, y1: rect.y1 + reach };
+    if system == CoordinateSystem::LonLat {
+        rect = Rect { x0: rect.x0.max(-180.0), y0: rect.y0.max(-90.0), x1: rect.x1.min(180.0), y1: rect.y1.min(90.0) };
+    }
+    Ok((rect.is_finite() && rect.x0 <= rect.x1 && rect.y0 <= rect.y1).then_some(rect))
+}
+
+/// That window as a geometry.
+pub(crate) fn enlarged_box(bytes: &[u8], distance: f64, system: CoordinateSystem) -> Result<Option<Vec<u8>>> {
+    let rect = enlarged_rect(bytes, distance, system)?;
+    Ok(rect.map(|rect| box_wkb(Point { x: rect.x0, y: rect.y0 }, Point { x: rect.x1, y: rect.y1 })))
 }
 
 pub(super) fn unreadable(error: GeometryError) -> datafusion::error::DataFusionError {

@@ -165,6 +165,16 @@ impl Query {
         self
     }
 
+    /// Whether it is a query of all records and columns.
+    pub(crate) fn is_unconditional(&self) -> bool {
+        self.filters.is_empty()
+            && self.condition.is_none()
+            && self.predicate.is_none()
+            && self.nearest.is_none()
+            && self.limit.is_none()
+            && self.columns.is_none()
+    }
+
     /// Returns only these columns, in this order.
     pub fn columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
