@@ -1,9 +1,12 @@
 //! `terrane sql`: runs SQL statements and prints their rows.
 
+mod shell;
+
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
+use terrane::Store;
 use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions};
 use terrane_sql::{Answer, Script, Session, SqlError};
 
@@ -14,11 +17,15 @@ use crate::{environment, output, place, shape};
 
 pub fn run(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = output::row_format(environment::query_format(arguments.format)?)?;
-    let texts = texts(arguments)?;
     let session = Session::new(&place::session_options(common))?;
+    let has_statements = !arguments.sql.is_empty() || !arguments.files.is_empty();
+    if !has_statements && io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return shell::Shell::new(session, arguments, common, messages, format)?.run();
+    }
+    let texts = texts(arguments)?;
     // All are parsed before the first one runs.
     let scripts = texts.iter().map(|text| session.parse(text)).collect::<Result<Vec<Script>, SqlError>>()?;
-    let mut store = Arc::new(place::open_to_query(&arguments.store, common, messages)?);
+    let mut store = open(arguments, common, messages)?;
     let mut is_first = true;
     for mut script in scripts {
         while !script.is_empty() {
@@ -26,7 +33,7 @@ pub fn run(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Re
                 // The newest state. The old one is closed first: one memory limit holds for both.
                 session.forget_store();
                 drop(store);
-                store = Arc::new(place::open_to_query(&arguments.store, common, messages)?);
+                store = open(arguments, common, messages)?;
             }
             is_first = false;
             if let Some(answer) = session.run_next(&mut script, &store, &arguments.params)? {
@@ -35,6 +42,10 @@ pub fn run(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Re
         }
     }
     Ok(())
+}
+
+fn open(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Result<Arc<Store>, Failure> {
+    Ok(Arc::new(place::open_to_query(&arguments.store, common, messages)?))
 }
 
 /// The texts of statements: arguments and files, or standard input.

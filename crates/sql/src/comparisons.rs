@@ -161,10 +161,16 @@ fn compared(binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
     };
     let BinaryExpr { left: left_expr, op, right: right_expr } = binary;
     match (left, right) {
-        (NumberKind::Float32, _) if right != left && let Some(rounded) = rounded(&right_expr) => {
+        (NumberKind::Float32, _)
+            if right != left
+                && let Some(rounded) = rounded(&right_expr) =>
+        {
             Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(left_expr, op, Box::new(rounded))))
         }
-        (_, NumberKind::Float32) if right != left && let Some(rounded) = rounded(&left_expr) => {
+        (_, NumberKind::Float32)
+            if right != left
+                && let Some(rounded) = rounded(&left_expr) =>
+        {
             Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(Box::new(rounded), op, right_expr)))
         }
         // Nulls are not distinct from each other, which an order of them cannot tell.

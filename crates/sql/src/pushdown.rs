@@ -14,8 +14,8 @@ use terrane::key::KeyType;
 use terrane::schema::{ColumnType, GeometryColumn, Schema};
 use terrane::{Condition, CoordinateSystem, Filter, Query};
 use terrane_literal::{format_date, format_timestamp};
-use terrane_space::geometry::{as_point, normalise};
 use terrane_space::Point;
+use terrane_space::geometry::{as_point, normalise};
 
 use crate::comparisons::NumberFunction;
 use crate::functions::relation::{enlarged_rect, prepare};
@@ -201,17 +201,19 @@ impl Translator<'_> {
         }
     }
 
-    /// A comparison of an integer with a float, of which one is a column.
+    /// A comparison of an integer with a float. One of them is a column.
     fn ordered(&self, call: &ScalarFunction, operator: Operator) -> Option<Condition> {
         let inner: &dyn Any = call.func.inner().as_ref();
         inner.downcast_ref::<NumberFunction>().filter(|function| function.is_order())?;
         match call.args.as_slice() {
-            [Expr::Column(column), Expr::Literal(ScalarValue::Float64(Some(float)), _)] => match self.column_type(column)? {
-                Type::Key(KeyType::Int64 | KeyType::UInt64) | Type::Attribute(ColumnType::Int64) => {
-                    compared(column, operator, (*float).into())
+            [Expr::Column(column), Expr::Literal(ScalarValue::Float64(Some(float)), _)] => {
+                match self.column_type(column)? {
+                    Type::Key(KeyType::Int64 | KeyType::UInt64) | Type::Attribute(ColumnType::Int64) => {
+                        compared(column, operator, (*float).into())
+                    }
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
             [Expr::Literal(integer, _), Expr::Column(column)] => match self.column_type(column)? {
                 Type::Attribute(ColumnType::Float64) => compared(column, operator.swap()?, integer_of(integer)?),
                 _ => None,

@@ -249,7 +249,7 @@ pub(crate) fn external(error: terrane::Error) -> DataFusionError {
 }
 
 /// Points as WKB. One without coordinates is null.
-fn points(xs: &ArrayRef, ys: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn points(xs: &ArrayRef, ys: &ArrayRef) -> Result<ArrayRef> {
     let coordinates = |array: &ArrayRef| {
         let missing = || internal_datafusion_err!("the coordinates are no numbers");
         array.as_primitive_opt::<Float64Type>().cloned().ok_or_else(missing)

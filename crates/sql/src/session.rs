@@ -1,9 +1,11 @@
 //! Sessions: statements run in order against a store.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use datafusion::catalog::MemoryCatalogProvider;
 use datafusion::common::extensions_options;
 use datafusion::config::ConfigExtension;
@@ -31,8 +33,8 @@ use crate::functions;
 use crate::join::SpatialJoinRule;
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
+use crate::prepared::{Prepared, Step};
 use crate::statement::{Names, parse, prepare};
-use crate::table::column_names;
 
 /// Bytes of memory per thread below which fewer threads are used.
 const THREAD_BYTES: usize = 4 << 20;
@@ -59,6 +61,8 @@ pub struct SessionOptions {
     pub memory_bytes: usize,
     /// Maximal number of threads.
     pub threads: usize,
+    /// Whether statements may read files: `FROM 'cities.geojson'`.
+    pub reads_files: bool,
 }
 
 impl SessionOptions {
@@ -66,7 +70,7 @@ impl SessionOptions {
     /// the other half.
     pub fn of_store(options: &terrane::Options) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { memory_bytes: options.working_memory() / 2, threads }
+        Self { memory_bytes: options.working_memory() / 2, threads, reads_files: false }
     }
 }
 
@@ -75,6 +79,8 @@ pub struct Session {
     context: SessionContext,
     runtime: Runtime,
     memory_bytes: usize,
+    reads_files: bool,
+    prepared: Mutex<Prepared>,
 }
 
 /// A parsed text of statements.
@@ -100,6 +106,7 @@ impl Script {
 pub struct Answer {
     batches: Receiver<Result<RecordBatch, DataFusionError>>,
     task: Option<JoinHandle<()>>,
+    stop: Option<Arc<AtomicBool>>,
     schema: SchemaRef,
     memory_bytes: usize,
     runtime: Handle,
@@ -116,6 +123,7 @@ impl Session {
             .worker_threads(threads)
             .thread_name("terrane-sql")
             .thread_stack_size(STACK_BYTES)
+            .enable_time()
             .build()
             .map_err(|error| SqlError::Execution(format!("threads cannot be started: {error}")))?;
         let pool = Arc::new(FairSpillPool::new(options.memory_bytes));
@@ -143,7 +151,13 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         functions::all().for_each(|function| context.register_udf((*function).clone()));
         register_operators(&context)?;
-        Ok(Self { context, runtime, memory_bytes: options.memory_bytes })
+        Ok(Self {
+            context,
+            runtime,
+            memory_bytes: options.memory_bytes,
+            reads_files: options.reads_files,
+            prepared: Mutex::default(),
+        })
     }
 
     /// Parses statements, separated by `;`.
@@ -167,17 +181,21 @@ impl Session {
         store: &Arc<Store>,
         params: &[String],
     ) -> Result<Option<Answer>, SqlError> {
-        let Some(mut statement) = script.statements.pop_front() else { return Ok(None) };
+        let Some(statement) = script.statements.pop_front() else { return Ok(None) };
+        let step = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).step(statement, params)?;
+        let Step::Run(mut statement, params) = step else { return Ok(Some(self.nothing())) };
         check_reads(&statement)?;
         let pushes_down = self.options().pushdown;
-        self.context.register_catalog(CATALOG, Arc::new(StatementCatalog::new(store.clone(), pushes_down)));
-        let names = Names { tables: store.dataset_names(), columns: columns_of(store.clone()) };
-        let (text, params, context) = (script.text.clone(), params.to_vec(), self.context.clone());
+        let catalog = StatementCatalog::new(store.clone(), pushes_down, self.reads_files);
+        self.context.register_catalog(CATALOG, Arc::new(catalog.clone()));
+        let columns = Box::new(move |table: &str| catalog.columns(table));
+        let names = Names { tables: store.dataset_names(), columns };
+        let (text, context) = (script.text.clone(), self.context.clone());
         let memory_bytes = self.memory_bytes;
         let (stream, schema) = self.block_on(async move {
             prepare(&mut statement, &names, &params)?;
             let failed = |error| SqlError::planning(&error, &text);
-            let plan: LogicalPlan = context.state().statement_to_plan(statement).await.map_err(failed)?;
+            let plan: LogicalPlan = context.state().statement_to_plan(*statement).await.map_err(failed)?;
             let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
             options.verify_plan(&plan).map_err(failed)?;
             let frame = context.execute_logical_plan(plan).await.map_err(failed)?;
@@ -189,7 +207,28 @@ impl Session {
         })?;
         let (sender, batches) = channel(1);
         let task = self.runtime.spawn(send_batches(stream, sender));
-        Ok(Some(Answer { batches, task: Some(task), schema, memory_bytes, runtime: self.runtime.handle().clone() }))
+        Ok(Some(Answer {
+            batches,
+            task: Some(task),
+            stop: None,
+            schema,
+            memory_bytes,
+            runtime: self.runtime.handle().clone(),
+        }))
+    }
+
+    /// The answer of a statement without rows.
+    fn nothing(&self) -> Answer {
+        let (_, batches) = channel(1);
+        let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
+        Answer { batches, task: None, stop: None, schema: Arc::new(Schema::empty()), memory_bytes, runtime }
+    }
+
+    /// The names of all functions.
+    pub fn function_names(&self) -> Vec<String> {
+        let state = self.context.state();
+        let names = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
+        names.chain(state.window_functions().keys()).cloned().collect()
     }
 
     /// Lets go of the store of the last statement, so that it can be closed.
@@ -236,10 +275,6 @@ fn register_operators(context: &SessionContext) -> Result<(), SqlError> {
     context.state_ref().write().register_expr_planner(Arc::new(SpatialOperators)).map_err(failed)
 }
 
-fn columns_of(store: Arc<Store>) -> Box<dyn Fn(&str) -> Vec<String> + Send + Sync> {
-    Box::new(move |table| store.dataset(table).map(|dataset| column_names(&dataset.schema())).unwrap_or_default())
-}
-
 /// Refuses statements that change something.
 fn check_reads(statement: &Statement) -> Result<(), SqlError> {
     let reads = match statement {
@@ -276,12 +311,36 @@ impl Answer {
         &self.schema
     }
 
+    /// Ends the answer with an error soon after the value becomes true.
+    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
+    fn receive(&mut self) -> Result<Option<Result<RecordBatch, DataFusionError>>, SqlError> {
+        /// How often it is asked whether to stop.
+        const STOP_INTERVAL: Duration = Duration::from_millis(50);
+        let Some(stop) = self.stop.clone() else { return Ok(self.batches.blocking_recv()) };
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                self.batches.close();
+                if let Some(task) = self.task.take() {
+                    task.abort();
+                }
+                return Err(SqlError::Execution("the statement was stopped".to_owned()));
+            }
+            let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.recv()).await };
+            if let Ok(batch) = self.runtime.block_on(received) {
+                return Ok(batch);
+            }
+        }
+    }
+
     /// The next batch; `None` at the end.
     ///
     /// # Errors
     /// [`SqlError::Memory`], [`SqlError::Execution`], [`SqlError::Store`]. The answer ends there.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
-        if let Some(batch) = self.batches.blocking_recv() {
+        if let Some(batch) = self.receive()? {
             return batch.map(Some).map_err(|error| SqlError::execution(&error, self.memory_bytes));
         }
         // A panic ends the task too.

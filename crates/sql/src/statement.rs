@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::chains::balance;
 use crate::error::SqlError;
-use crate::functions::CAST;
+use crate::functions::{CAST, RELATE_PATTERN};
 
 /// Maximal length of a text of statements in bytes.
 pub const SQL_BYTES_MAX: usize = 16 << 20;
@@ -55,17 +55,20 @@ fn balance_statement(statement: &mut Statement) -> Result<(), SqlError> {
     }
 }
 
+/// Gives the names of a table's columns.
+pub(crate) type ColumnNames = Box<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
 /// The names that a statement may use.
 pub(crate) struct Names {
     /// Of datasets.
     pub tables: Vec<String>,
-    /// Of the columns of a dataset.
-    pub columns: Box<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    /// Of the columns of a table.
+    pub columns: ColumnNames,
 }
 
 /// Prepares a parsed statement for planning: sets its parameters, completes names, and makes casts
 /// to geometries calls.
-pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: &[String]) -> Result<(), SqlError> {
+pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: &[Expr]) -> Result<(), SqlError> {
     match statement {
         Statement::Statement(statement) => rewrite(&mut **statement, names, params),
         Statement::Explain(explain) => prepare(&mut explain.statement, names, params),
@@ -73,11 +76,11 @@ pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: &[String
     }
 }
 
-fn rewrite<S: VisitMut + ast::Visit>(statement: &mut S, names: &Names, params: &[String]) -> Result<(), SqlError> {
+fn rewrite<S: VisitMut + ast::Visit>(statement: &mut S, names: &Names, params: &[Expr]) -> Result<(), SqlError> {
     let mut seen = Seen::default();
     let _ = ast::Visit::visit(&*statement, &mut seen);
-    let tables: Vec<&String> = seen.relations.iter().filter_map(|name| found(&names.tables, name)).collect();
-    let columns = tables.into_iter().flat_map(|table| (names.columns)(table)).collect();
+    let tables = seen.relations.iter().map(|name| found(&names.tables, name).unwrap_or(name));
+    let columns = tables.flat_map(|table| (names.columns)(table)).collect();
     let mut rewriter = Rewriter { tables: &names.tables, columns, aliases: seen.aliases, params };
     match VisitMut::visit(statement, &mut rewriter) {
         ControlFlow::Break(reason) => Err(SqlError::refused(reason)),
@@ -161,7 +164,7 @@ struct Rewriter<'n> {
     tables: &'n [String],
     columns: Vec<String>,
     aliases: HashSet<String>,
-    params: &'n [String],
+    params: &'n [Expr],
 }
 
 impl Rewriter<'_> {
@@ -170,7 +173,7 @@ impl Rewriter<'_> {
         if name.quote_style.is_some() {
             return;
         }
-        let is_exact = known.iter().any(|known| *known == name.value);
+        let is_exact = known.contains(&name.value);
         if !is_exact && self.aliases.contains(&name.value.to_lowercase()) {
             return;
         }
@@ -182,29 +185,15 @@ impl Rewriter<'_> {
         }
     }
 
-    fn parameter(&self, placeholder: &str) -> Result<Value, String> {
+    fn parameter(&self, placeholder: &str) -> Result<Expr, String> {
         let number = placeholder.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
         let Some(number) = number.filter(|number| *number > 0) else {
             return Err(format!("{placeholder} is not a parameter; the first one is $1"));
         };
         match self.params.get(number - 1) {
-            Some(text) => Ok(literal(text)),
+            Some(value) => Ok(value.clone()),
             None => Err(format!("parameter ${number} has no value; {} given", self.params.len())),
         }
-    }
-}
-
-/// The literal of a parameter: null, a truth value, a number, or else a text.
-fn literal(text: &str) -> Value {
-    let is_number = || {
-        text.starts_with(|first: char| first.is_ascii_digit() || first == '.' || first == '-')
-            && text.parse::<f64>().is_ok_and(f64::is_finite)
-    };
-    match text {
-        "null" | "NULL" => Value::Null,
-        "true" | "false" => Value::Boolean(text == "true"),
-        _ if is_number() => Value::Number(text.to_owned(), false),
-        _ => Value::SingleQuotedString(text.to_owned()),
     }
 }
 
@@ -239,9 +228,17 @@ impl VisitorMut for Rewriter<'_> {
             Expr::Value(value) => {
                 if let Value::Placeholder(placeholder) = &value.value {
                     match self.parameter(placeholder) {
-                        Ok(literal) => value.value = literal,
+                        Ok(value) => *expr = value,
                         Err(reason) => return ControlFlow::Break(reason),
                     }
+                }
+            }
+            // Its value is of another type with a pattern.
+            Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("st_relate") => {
+                if let FunctionArguments::List(list) = &function.args
+                    && list.args.len() == 3
+                {
+                    function.name = ObjectName(vec![ObjectNamePart::Identifier(Ident::new(RELATE_PATTERN))]);
                 }
             }
             Expr::Cast { expr: inner, data_type: ast::DataType::Custom(name, _), .. } => {

@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Snapshot};
 
-use crate::geometry::geometry_field;
+use crate::geometry::{WGS84_SRID, geometry_field};
 use crate::pushdown::{Pushed, Translator};
 use crate::scan::{Origin, ScanExec, Source};
 
@@ -58,12 +58,13 @@ fn arrow_schema(schema: &Schema) -> SchemaRef {
     }
     let name = free_name(&arrow);
     let mut fields: Vec<Arc<Field>> = arrow.fields().iter().cloned().collect();
-    fields.push(Arc::new(geometry_field(&name, schema.system == CoordinateSystem::LonLat)));
+    fields
+        .push(Arc::new(geometry_field(&name, if schema.system == CoordinateSystem::LonLat { WGS84_SRID } else { 0 })));
     Arc::new(ArrowSchema::new(fields))
 }
 
 /// `geometry`, or the first free one of `geometry_2`, `geometry_3`, ….
-fn free_name(arrow: &ArrowSchema) -> String {
+pub(crate) fn free_name(arrow: &ArrowSchema) -> String {
     let mut name = GEOMETRY.to_owned();
     let mut number = 2;
     while arrow.index_of(&name).is_ok() {
@@ -71,11 +72,6 @@ fn free_name(arrow: &ArrowSchema) -> String {
         number += 1;
     }
     name
-}
-
-/// The names of a table's columns.
-pub(crate) fn column_names(schema: &Schema) -> Vec<String> {
-    arrow_schema(schema).fields().iter().map(|field| field.name().clone()).collect()
 }
 
 #[async_trait]

@@ -79,6 +79,22 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// The first column of the last statement's first batch.
+    pub fn column(&mut self, sql: &str) -> Result<ArrayRef, SqlError> {
+        let mut script = self.session.parse(sql)?;
+        let mut column: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
+        while let Some(mut answer) = self.session.run_next(&mut script, &self.store, &[])? {
+            while let Some(batch) = answer.next_batch()? {
+                if batch.num_rows() > 0 {
+                    column = batch.column(0).clone();
+                }
+            }
+        }
+        Ok(column)
+    }
+}
+
 fn column_type(data_type: &datafusion::arrow::datatypes::DataType) -> DefaultColumnType {
     match data_type {
         other if other.is_integer() => DefaultColumnType::Integer,

@@ -25,7 +25,10 @@ pub(super) fn coerce(kind: Kind, found: &DataType) -> Option<DataType> {
         }
         (Kind::Text, DataType::Null) => Some(DataType::Utf8),
         (Kind::Number, _) if is_number => Some(DataType::Float64),
-        (Kind::Srid, _) if found.is_integer() || *found == DataType::Null => Some(DataType::Int64),
+        (Kind::Int | Kind::Srid, _) if found.is_integer() || *found == DataType::Null => Some(DataType::Int64),
+        (Kind::Bytes, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::Null) => {
+            Some(DataType::Binary)
+        }
         _ => None,
     }
 }

@@ -1,10 +1,17 @@
 //! The spatial functions of SQL. Predicates and distances are those of the engine.
 
+mod access;
 mod arguments;
+mod change;
+mod construct;
 mod evaluate;
+mod measure;
+mod overlay;
 pub(crate) mod relation;
+mod tail;
 
 pub(crate) use arguments::{Geometries, parse_text};
+pub(crate) use overlay::RELATE_PATTERN;
 
 use std::sync::Arc;
 
@@ -15,7 +22,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::geometry::{geometry_field, is_lonlat};
+use crate::geometry::{geometry_field, srid_of, srid_of_bytes, srid_of_text};
 
 /// A spatial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +55,9 @@ pub(crate) enum Function {
 pub(crate) enum Kind {
     Geometry,
     Number,
+    Int,
     Text,
+    Bytes,
     /// The number of a reference system. It may be left out.
     Srid,
 }
@@ -59,7 +68,21 @@ enum Returns {
     Geometry,
     Bool,
     Number,
+    Int,
     Text,
+    Bytes,
+}
+
+impl Returns {
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Geometry | Self::Bytes => DataType::Binary,
+            Self::Bool => DataType::Boolean,
+            Self::Number => DataType::Float64,
+            Self::Int => DataType::Int64,
+            Self::Text => DataType::Utf8,
+        }
+    }
 }
 
 use Kind::{Geometry as G, Number as N, Srid as S, Text as T};
@@ -123,7 +146,8 @@ pub(crate) fn udf(function: Function) -> Arc<ScalarUDF> {
 
 /// All functions.
 pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    FUNCTIONS.iter().map(|(function, ..)| udf(*function))
+    let tails = [access::FUNCTIONS, change::FUNCTIONS, construct::FUNCTIONS, measure::FUNCTIONS, overlay::FUNCTIONS];
+    FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
 }
 
 impl ScalarUDFImpl for SpatialFunction {
@@ -140,41 +164,17 @@ impl ScalarUDFImpl for SpatialFunction {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(match self.function.returns() {
-            Returns::Geometry => DataType::Binary,
-            Returns::Bool => DataType::Boolean,
-            Returns::Number => DataType::Float64,
-            Returns::Text => DataType::Utf8,
-        })
+        Ok(self.function.returns().data_type())
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        if self.function.returns() != Returns::Geometry {
-            return Ok(Arc::new(Field::new(self.name(), self.return_type(&[])?, true)));
-        }
-        let last = args.scalar_arguments.last().copied().flatten();
-        let is_wgs84 = match self.function.entry().2.get(args.arg_fields.len() - 1) {
-            Some(Kind::Srid) => matches!(last, Some(ScalarValue::Int64(Some(4326)))),
-            _ => args.arg_fields.iter().any(|field| is_lonlat(field)),
-        };
-        Ok(Arc::new(geometry_field(self.name(), is_wgs84)))
+        return_field(self.name(), self.function.entry().2, self.function.returns(), &args)
     }
 
     fn coerce_types(&self, found: &[DataType]) -> Result<Vec<DataType>> {
-        let (_, names, kinds, _) = self.function.entry();
+        let kinds = self.function.entry().2;
         let required = kinds.iter().filter(|kind| **kind != Kind::Srid).count();
-        if found.len() < required || found.len() > kinds.len() {
-            let counts = match required == kinds.len() {
-                true => required.to_string(),
-                false => format!("{required} or {}", kinds.len()),
-            };
-            return plan_err!("{} takes {counts} arguments, not {}", names[0], found.len());
-        }
-        let coerce = |(number, (kind, found)): (usize, (&Kind, &DataType))| match arguments::coerce(*kind, found) {
-            Some(wanted) => Ok(wanted),
-            None => plan_err!("argument {} of {} is {found}, and must be {}", number + 1, names[0], kind.description()),
-        };
-        kinds.iter().zip(found).enumerate().map(coerce).collect()
+        coerced(self.name(), kinds, required, found)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -188,12 +188,55 @@ impl ScalarUDFImpl for SpatialFunction {
     }
 }
 
+/// The field of a function's value. A geometry has the reference system that the last argument
+/// names, or the first one has.
+fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnFieldArgs) -> Result<FieldRef> {
+    if returns != Returns::Geometry {
+        return Ok(Arc::new(Field::new(name, returns.data_type(), true)));
+    }
+    let count = args.arg_fields.len();
+    let scalar = |position: usize| args.scalar_arguments.get(position).copied().flatten();
+    let srid = match count.checked_sub(1).and_then(|last| kinds.get(last)) {
+        Some(Kind::Srid) => match scalar(count - 1) {
+            Some(ScalarValue::Int64(srid)) => srid.unwrap_or(0),
+            Some(ScalarValue::Null) => 0,
+            _ => return plan_err!("the number of the reference system in {name} must be a constant"),
+        },
+        _ => match scalar(0) {
+            Some(ScalarValue::Utf8(Some(text))) => srid_of_text(text).unwrap_or(0),
+            Some(ScalarValue::Binary(Some(bytes))) if srid_of_bytes(bytes).is_some() => {
+                srid_of_bytes(bytes).unwrap_or(0)
+            }
+            _ => args.arg_fields.iter().find_map(|field| srid_of(field)).unwrap_or(0),
+        },
+    };
+    Ok(Arc::new(geometry_field(name, srid)))
+}
+
+/// The types to which arguments are cast.
+fn coerced(name: &str, kinds: &[Kind], required: usize, found: &[DataType]) -> Result<Vec<DataType>> {
+    if found.len() < required || found.len() > kinds.len() {
+        let counts = match required == kinds.len() {
+            true => required.to_string(),
+            false => format!("{required} to {}", kinds.len()),
+        };
+        return plan_err!("{name} takes {counts} arguments, not {}", found.len());
+    }
+    let coerce = |(number, (kind, found)): (usize, (&Kind, &DataType))| match arguments::coerce(*kind, found) {
+        Some(wanted) => Ok(wanted),
+        None => plan_err!("argument {} of {name} is {found}, and must be {}", number + 1, kind.description()),
+    };
+    kinds.iter().zip(found).enumerate().map(coerce).collect()
+}
+
 impl Kind {
     fn description(self) -> &'static str {
         match self {
             Self::Geometry => "a geometry, or a text with one (WKT)",
             Self::Number => "a number",
             Self::Text => "a text",
+            Self::Int => "an integer",
+            Self::Bytes => "binary",
             Self::Srid => "the number of a reference system",
         }
     }

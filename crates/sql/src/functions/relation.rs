@@ -1,8 +1,8 @@
 //! Predicates and distances of two geometries, as the engine defines them.
 
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use terrane_space::{CoordinateSystem, Point, Rect};
 use terrane_space::geometry::{Edges, GeometryError, QueryGeometry, as_point, check_valid, distance_bytes, summarise};
+use terrane_space::{CoordinateSystem, Point, Rect};
 
 use crate::geometry::box_wkb;
 

@@ -18,7 +18,9 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
+};
 use futures::StreamExt;
 use terrane::{Join, JoinRows};
 
@@ -225,7 +227,8 @@ impl SpatialJoin {
     /// The wanted rows of some pairs that the index found.
     fn pairs(&self, current: &mut Current, pairs: &RecordBatch) -> Result<Option<RecordBatch>> {
         let missing = || internal_datafusion_err!("the pairs have no positions of outer rows");
-        let rows = pairs.columns().first().and_then(|rows| rows.as_primitive_opt::<UInt32Type>()).ok_or_else(missing)?;
+        let rows =
+            pairs.columns().first().and_then(|rows| rows.as_primitive_opt::<UInt32Type>()).ok_or_else(missing)?;
         let mut rows = rows.clone();
         let read = self.source.columns(&pairs.columns()[1..])?;
         let mut inner: Vec<ArrayRef> = self.columns.iter().map(|column| read[*column].clone()).collect();

@@ -1,7 +1,7 @@
 //! Spatial joins through the index of one side.
 //!
-//! [`SpatialJoinRule`] replaces nested-loop joins whose condition has a spatial predicate, and one
-//! side of which scans a dataset, by `SpatialJoinExec`.
+//! [`SpatialJoinRule`] looks for nested-loop joins whose condition has a spatial predicate. If one
+//! side scans a dataset, `SpatialJoinExec` replaces the join.
 
 mod execute;
 mod predicate;

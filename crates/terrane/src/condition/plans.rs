@@ -281,7 +281,6 @@ impl Decimal {
     fn integer(integer: i128) -> Self {
         Self::new(integer < 0, &integer.unsigned_abs().to_string(), "")
     }
-
 }
 
 fn float_datum(float: f64) -> Datum {

@@ -44,8 +44,8 @@ impl Snapshot {
     /// The first column of the answer, `outer_row`, is the position of the outer geometry.
     ///
     /// # Errors
-    /// Bytes that are not a geometry; a join of which the outer side has conditions or columns, or
-    /// of distinct pairs; the errors of [`Self::join`].
+    /// Bytes that are not a geometry; a join whose outer side has conditions or columns, or one of
+    /// distinct pairs; the errors of [`Self::join`].
     pub fn join_geometries(&self, outer: &BinaryArray, join: &Join) -> Result<JoinRows> {
         JoinRows::of_geometries(outer, self, join)
     }

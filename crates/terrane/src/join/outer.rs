@@ -40,7 +40,7 @@ enum Source {
     Rows(Box<Rows>),
     Points(Box<PointRows>),
     /// One batch of geometries that are no records.
-    Given(Option<OuterBatch>),
+    Given(Option<Box<OuterBatch>>),
 }
 
 /// The column of positions of outer geometries that are no records.
@@ -84,7 +84,7 @@ impl Outer {
         let arrow = Arc::new(ArrowSchema::new(vec![Field::new(OUTER_ROW, DataType::UInt32, false)]));
         let batch = RecordBatch::try_new(arrow.clone(), vec![Arc::new(rows)]).map_err(BatchError::from)?;
         let batch = OuterBatch { batch, key: 0, geometry: GeometryArrays::Wkb(geometries.clone()), next: 0 };
-        Ok(Self { source: Source::Given(Some(batch)), pages_before_rows: 0, schema, wanted: vec![0], arrow })
+        Ok(Self { source: Source::Given(Some(Box::new(batch))), pages_before_rows: 0, schema, wanted: vec![0], arrow })
     }
 
     /// Adds the name of a row to an error.
@@ -98,7 +98,7 @@ impl Outer {
     /// The next batch.
     pub fn next_batch(&mut self) -> Result<Option<OuterBatch>> {
         let batch = match &mut self.source {
-            Source::Given(batch) => return Ok(batch.take()),
+            Source::Given(batch) => return Ok(batch.take().map(|batch| *batch)),
             Source::Rows(rows) => rows.next_batch()?,
             Source::Points(points) => points.next_batch()?,
         };

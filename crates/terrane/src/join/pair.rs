@@ -2,9 +2,7 @@
 
 use std::cell::OnceCell;
 
-use terrane_space::geometry::{
-    Edges, QueryGeometry, distance_bytes, point_wkb, reach, reach_planar,
-};
+use terrane_space::geometry::{Edges, QueryGeometry, distance_bytes, point_wkb, reach, reach_planar};
 use terrane_space::sphere::{PreparedPoint, cap_windows};
 use terrane_space::{CoordinateSystem, Point, Rect, check_exact_coordinates, windows};
 
