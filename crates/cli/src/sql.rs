@@ -1,7 +1,5 @@
 //! `terrane sql`: runs SQL statements and prints their rows.
 
-mod shell;
-
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
 
@@ -18,10 +16,6 @@ use crate::{environment, output, place, shape};
 pub fn run(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = output::row_format(environment::query_format(arguments.format)?)?;
     let session = Session::new(&place::session_options(common))?;
-    let has_statements = !arguments.sql.is_empty() || !arguments.files.is_empty();
-    if !has_statements && io::stdin().is_terminal() && io::stdout().is_terminal() {
-        return shell::Shell::new(session, arguments, common, messages, format)?.run();
-    }
     let texts = texts(arguments)?;
     // All are parsed before the first one runs.
     let scripts = texts.iter().map(|text| session.parse(text)).collect::<Result<Vec<Script>, SqlError>>()?;

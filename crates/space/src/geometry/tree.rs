@@ -5,7 +5,7 @@ use super::kind::{Dimensions, GeometryKind, Position};
 use super::walk::{Visitor, walk};
 use super::write::Writer;
 
-/// x, y, z and m. What the dimensions lack is 0.
+/// x, y, z and m. Those that are not among the dimensions are 0.
 pub type Coordinates = [f64; 4];
 
 /// A geometry of any kind.

@@ -218,7 +218,7 @@ fn boundary(args: &[Arg<'_>]) -> Result<Value> {
 }
 
 /// The boundary. A collection has none.
-fn boundary_of(tree: &Tree) -> Option<Tree> {
+pub(super) fn boundary_of(tree: &Tree) -> Option<Tree> {
     let dimensions = tree.dimensions;
     let lines = |rings: Vec<Tree>, kind: GeometryKind| match (rings.len(), kind) {
         (1, GeometryKind::Polygon) => rings.into_iter().next(),

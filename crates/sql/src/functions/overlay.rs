@@ -12,7 +12,7 @@ use terrane_space::geometry::{Dimensions, GeometryKind, Tree, check_valid, from_
 
 use super::Kind::{Geometry as G, Int as I, Number as N, Text as T};
 use super::Returns;
-use super::access::dimension_of;
+use super::access::{boundary_of, dimension_of};
 use super::tail::{Arg, Tail, Value};
 
 /// The function that `ST_Relate` with a pattern becomes.
@@ -34,7 +34,7 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     of(&["st_touches"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_touches())),
     of(&["st_crosses"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_crosses())),
     of(&["st_overlaps"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_overlaps())),
-    of(&["st_relate"], &[G, G], 2, Returns::Text, |a| Ok(Value::Text(pattern_of(&matrix(a)?)))),
+    of(&["st_relate"], &[G, G], 2, Returns::Text, |a| Ok(Value::Text(relation(a)?))),
     of(&[RELATE_PATTERN], &[G, G, T], 3, Returns::Bool, relates),
     of(&["st_relatematch"], &[T, T], 2, Returns::Bool, |a| Ok(Value::Bool(fits(a[0].text()?, a[1].text()?)?))),
     of(&["st_isvalid"], &[G], 1, Returns::Bool, |a| Ok(Value::Bool(check_valid(&a[0].geo()?).is_ok()))),
@@ -75,6 +75,17 @@ fn pattern_of(matrix: &IntersectionMatrix) -> String {
     format!("{matrix:?}").chars().filter(|sign| matches!(sign, 'F' | '0' | '1' | '2')).collect()
 }
 
+/// The relation of two geometries as nine signs.
+fn relation(args: &[Arg<'_>]) -> Result<String> {
+    let (a, b) = (args[0].tree()?, args[1].tree()?);
+    if !a.is_empty() && !b.is_empty() {
+        return Ok(pattern_of(&matrix(args)?));
+    }
+    let sign = |tree: &Tree| if tree.is_empty() { "F".to_owned() } else { dimension_of(tree).to_string() };
+    let boundary = |tree: &Tree| boundary_of(tree).map_or("F".to_owned(), |boundary| sign(&boundary));
+    Ok(format!("FF{}FF{}{}{}2", sign(&a), boundary(&a), sign(&b), boundary(&b)))
+}
+
 /// Whether a matrix fits a pattern.
 fn fits(matrix: &str, pattern: &str) -> Result<bool> {
     if pattern.chars().count() != 9 || matrix.chars().count() != 9 {
@@ -91,7 +102,7 @@ fn fits(matrix: &str, pattern: &str) -> Result<bool> {
 
 /// Whether two geometries are related as a pattern says.
 fn relates(args: &[Arg<'_>]) -> Result<Value> {
-    Ok(Value::Bool(fits(&pattern_of(&matrix(args)?), args[2].text()?)?))
+    Ok(Value::Bool(fits(&relation(args)?, args[2].text()?)?))
 }
 
 fn valid_reason(args: &[Arg<'_>]) -> Result<Value> {
@@ -295,7 +306,7 @@ fn overlay(args: &[Arg<'_>], operation: Operation) -> Result<Value> {
     }
 }
 
-/// Combinations of which one side consists of points.
+/// Combinations with points on one side.
 fn with_points(
     a: &Geometry<f64>,
     a_parts: &Parts,

@@ -12,7 +12,7 @@ use datafusion::common::{Result, ScalarValue, exec_datafusion_err, internal_data
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use terrane_space::geometry::{GeometryKind, Tree, to_geo};
+use terrane_space::geometry::{GeometryKind, Tree, parse_wkb, to_geo};
 
 use super::arguments::Geometries;
 use super::relation::unreadable;
@@ -200,6 +200,10 @@ impl TailFunction {
     fn call(&self, args: &[Arg<'_>]) -> Result<Value> {
         let call = || (self.tail.call)(args);
         match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(Value::Geometry(wkb))) => match parse_wkb(&wkb) {
+                Ok(_) => Ok(Value::Geometry(wkb)),
+                Err(error) => Err(exec_datafusion_err!("the result of {} is not a geometry: {error}", self.name())),
+            },
             Ok(value) => value,
             Err(_) => Err(exec_datafusion_err!("{} cannot handle this geometry", self.name())),
         }
