@@ -60,13 +60,13 @@ wheel:
 	$(TARGET)/python/maturin/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out $(TARGET)/wheels
 
 # Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
-# two programs ask for.
+# two programs and SQL ask for.
 loom:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-cli -p terrane-lab --no-default-features --lib loom_tests
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-sql -p terrane-cli -p terrane-lab --no-default-features --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-cli -p terrane-lab --no-default-features --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-sql -p terrane-cli -p terrane-lab --no-default-features --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \

@@ -5,6 +5,8 @@ mod drop;
 mod join;
 mod mode;
 mod reading;
+#[cfg(feature = "sql")]
+mod sql;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +20,8 @@ pub use drop::DropArguments;
 pub use join::{JoinArguments, PairsWanted};
 pub use reading::{QuoteFlag, ReadingFlags, TypeOfColumn};
 use reading::{parse_character, parse_quote};
+#[cfg(feature = "sql")]
+pub use sql::SqlArguments;
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
@@ -116,6 +120,9 @@ pub enum Command {
     Delete(DeleteArguments),
     /// Print the records that meet all conditions.
     Query(QueryArguments),
+    /// Run SQL statements and print their rows.
+    #[cfg(feature = "sql")]
+    Sql(SqlArguments),
     /// Print pairs of nearby records of two datasets, or of one.
     Join(JoinArguments),
     /// Create or drop an index of a dataset.

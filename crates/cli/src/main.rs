@@ -30,6 +30,8 @@ mod query;
 mod reading;
 mod shape;
 mod size;
+#[cfg(feature = "sql")]
+mod sql;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -73,6 +75,8 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Insert(arguments) => insert::run(arguments, common, messages),
         Command::Delete(arguments) => delete::run(arguments, common, messages),
         Command::Query(arguments) => query::run(arguments, common, messages),
+        #[cfg(feature = "sql")]
+        Command::Sql(arguments) => sql::run(arguments, common, messages),
         Command::Join(arguments) => join::run(arguments, common, messages),
         Command::Index(arguments) => index::run(arguments, common, messages),
         Command::Column(arguments) => column::run(arguments, common, messages),

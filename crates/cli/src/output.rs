@@ -38,11 +38,15 @@ pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> 
 /// Most bytes of a row group of Parquet, and the least, for a small memory limit.
 const ROW_GROUP_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=64 << 20;
 
+fn row_group_bytes(working_memory: usize) -> usize {
+    (working_memory / 2).clamp(*ROW_GROUP_BYTES.start(), *ROW_GROUP_BYTES.end())
+}
+
 /// Options of a writer for a dataset's rows within a memory limit. `name` maps a column of the
 /// dataset to its name in the rows.
 fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory: usize) -> WriteOptions {
     WriteOptions {
-        row_group_bytes_max: (working_memory / 2).clamp(*ROW_GROUP_BYTES.start(), *ROW_GROUP_BYTES.end()),
+        row_group_bytes_max: row_group_bytes(working_memory),
         geometry: match &schema.geometry {
             GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: name(x), y: name(y) },
             GeometryColumn::Geometry { name: geometry } => GeometryColumns::Column { name: name(geometry) },
@@ -66,6 +70,13 @@ pub fn renamed_rows_to_stdout(
 ) -> Box<dyn Writer> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
     writer(format, output, write_options(schema, name, working_memory))
+}
+
+/// A writer of any rows to standard output.
+#[cfg(feature = "sql")]
+pub fn answers_to_stdout(format: OutputFormat, options: WriteOptions, working_memory: usize) -> Box<dyn Writer> {
+    let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+    writer(format, output, WriteOptions { row_group_bytes_max: row_group_bytes(working_memory), ..options })
 }
 
 /// Writes all batches of a result with this schema, and prints notices on what the format cannot

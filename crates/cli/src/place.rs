@@ -26,6 +26,12 @@ pub fn working_memory(common: &Common) -> usize {
     options(common).working_memory()
 }
 
+/// The memory and threads of SQL beside the store's.
+#[cfg(feature = "sql")]
+pub fn session_options(common: &Common) -> terrane_sql::SessionOptions {
+    terrane_sql::SessionOptions { reads_files: true, ..terrane_sql::SessionOptions::of_store(&options(common)) }
+}
+
 /// Bytes that decoding one piece of a file may take, in a command that writes.
 pub fn decoding_memory(common: &Common) -> usize {
     options(common).decoding_memory()

@@ -1,7 +1,7 @@
 //! A store, as Python has it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -12,11 +12,16 @@ use crate::dataset::PyDataset;
 use crate::error::{ClosedError, Failure, Result, missing, usage};
 use crate::input::{self, Reader};
 use crate::load::{self, Shape};
+use crate::result::PyAnswer;
 use crate::size;
+use crate::sql::{SqlSession, param};
 
 /// An open store, and the process that opened it.
 pub struct Owner {
     store: Mutex<Option<Arc<Store>>>,
+    /// The session of SQL, once there was a statement.
+    session: OnceLock<SqlSession>,
+    options: Options,
     path: PathBuf,
     pid: u32,
 }
@@ -26,6 +31,15 @@ impl Owner {
     /// not in the child, and both would write the same files.
     pub fn check(&self) -> PyResult<()> {
         self.store().map(drop)
+    }
+
+    /// The session of SQL.
+    pub fn session(&self) -> Result<&SqlSession> {
+        if let Some(session) = self.session.get() {
+            return Ok(session);
+        }
+        let session = SqlSession::new(&self.options)?;
+        Ok(self.session.get_or_init(|| session))
     }
 
     /// The store.
@@ -49,6 +63,7 @@ impl Drop for Owner {
             // A fork has neither the threads nor the right to write.
             let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(store.take());
+            std::mem::forget(self.session.take());
         }
     }
 }
@@ -82,11 +97,12 @@ pub fn open(
         options.durability = Some(mode.parse::<Durability>().map_err(Failure::from)?);
     }
     let store = py.detach(|| match read_only {
-        true => Store::open_read_only(&path, options),
-        false => Store::open(&path, options),
+        true => Store::open_read_only(&path, options.clone()),
+        false => Store::open(&path, options.clone()),
     });
     let store = Mutex::new(Some(Arc::new(store.map_err(Failure::from)?)));
-    Ok(PyDatabase { owner: Arc::new(Owner { store, path, pid: std::process::id() }), read_only })
+    let owner = Owner { store, session: OnceLock::new(), options, path, pid: std::process::id() };
+    Ok(PyDatabase { owner: Arc::new(owner), read_only })
 }
 
 fn mode_of(mode: &str) -> Result<ImportMode> {
@@ -206,6 +222,22 @@ impl PyDatabase {
         Ok(loaded.records)
     }
 
+    /// Runs statements of SQL, separated by `;`, and gives the answer of the last. `params` are the
+    /// values of `$1`, `$2`, ….
+    #[pyo3(signature = (statements, params=None))]
+    fn sql(&self, py: Python<'_>, statements: &str, params: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<PyAnswer> {
+        let store = self.owner.store()?;
+        let params = params.unwrap_or_default().iter().map(param).collect::<PyResult<Vec<_>>>()?;
+        let begun = py.detach(|| {
+            let session = self.owner.session()?;
+            let last = session.run_all_but_last(&store, statements, &params)?;
+            let answer = session.run(&store, last.clone(), &params)?;
+            Ok::<_, Failure>((last, answer))
+        });
+        let (last, answer) = begun?;
+        Ok(PyAnswer::of_statement(self.owner.clone(), last, params, answer))
+    }
+
     /// Drops a dataset, with its records and indexes.
     fn drop(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let store = self.owner.store()?;
@@ -241,6 +273,9 @@ impl PyDatabase {
         }
         let store = self.owner.store.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(store) = store else { return Ok(()) };
+        if let Some(session) = self.owner.session.get() {
+            session.forget_store();
+        }
         // Another thread that uses the store closes it by letting go of it.
         match Arc::try_unwrap(store) {
             Ok(store) => py.detach(|| store.close()).map_err(|error| Failure::from(error).into()),

@@ -97,8 +97,8 @@ impl PyDataset {
         }
         let snapshot = self.dataset.snapshot();
         // Finds wrong names and places at once, and not where the answer is used.
-        py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
-        Ok(PyAnswer::new(self.owner.clone(), snapshot, query))
+        let rows = py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
+        Ok(PyAnswer::new(self.owner.clone(), rows.schema().clone(), snapshot, query))
     }
 
     fn write<'py>(

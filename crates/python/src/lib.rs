@@ -9,6 +9,7 @@ mod load;
 mod result;
 mod rows;
 mod size;
+mod sql;
 mod values;
 
 use pyo3::prelude::*;

@@ -6,18 +6,37 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
-use std::sync::{Arc, Mutex};
-use terrane::schema::GeometryColumn;
+use std::sync::{Arc, Mutex, PoisonError};
+use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Rows, Snapshot};
 use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
+use terrane_sql::{Answer, Param, Script};
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
 use crate::values::Types;
 
+/// The key of a field's metadata that holds the reference system.
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+
+/// Rows as they are found, of a query or of a statement.
+pub enum Reading {
+    Rows(Rows),
+    Statement(Box<Answer>),
+}
+
+impl Reading {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        match self {
+            Self::Rows(rows) => Ok(rows.next_batch()?),
+            Self::Statement(answer) => Ok(answer.next_batch()?),
+        }
+    }
+}
+
 /// Rows as a reader of Arrow batches.
 struct Reader {
-    rows: Rows,
+    rows: Reading,
     schema: SchemaRef,
 }
 
@@ -26,7 +45,7 @@ impl Iterator for Reader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.rows.next_batch().transpose()?;
-        Some(batch.map_err(|error| ArrowError::ExternalError(Box::new(error))))
+        Some(batch.map_err(|failure| ArrowError::ExternalError(Box::new(PyErr::from(failure)))))
     }
 }
 
@@ -36,22 +55,61 @@ impl RecordBatchReader for Reader {
     }
 }
 
-/// The answer of a query. Each use runs the query again, on the same snapshot.
+/// The question of an answer.
+enum Question {
+    Query {
+        snapshot: Box<Snapshot>,
+        query: Box<Query>,
+    },
+    /// The script has one statement. Its first answer has begun already.
+    Statement {
+        script: Script,
+        params: Vec<Param>,
+        begun: Mutex<Option<Box<Answer>>>,
+    },
+}
+
+/// The answer of a query. Each use runs the query again, on the same snapshot. A statement of SQL
+/// is run again on the newest state.
 #[pyclass(module = "terrane", name = "Result", frozen)]
 pub struct PyAnswer {
     owner: Arc<Owner>,
-    snapshot: Snapshot,
-    query: Query,
+    schema: SchemaRef,
+    question: Question,
 }
 
 impl PyAnswer {
-    pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query) -> Self {
-        Self { owner, snapshot, query }
+    pub fn new(owner: Arc<Owner>, schema: SchemaRef, snapshot: Snapshot, query: Query) -> Self {
+        Self { owner, schema, question: Question::Query { snapshot: Box::new(snapshot), query: Box::new(query) } }
     }
 
-    fn run(&self, py: Python<'_>) -> Result<Rows> {
-        self.owner.check()?;
-        py.detach(|| self.snapshot.query(&self.query)).map_err(Failure::from)
+    /// The answer of a statement, which has begun.
+    pub fn of_statement(owner: Arc<Owner>, script: Script, params: Vec<Param>, answer: Answer) -> Self {
+        let schema = answer.schema().clone();
+        let begun = Mutex::new(Some(Box::new(answer)));
+        Self { owner, schema, question: Question::Statement { script, params, begun } }
+    }
+
+    fn run(&self, py: Python<'_>) -> Result<Reading> {
+        let store = self.owner.store()?;
+        py.detach(|| match &self.question {
+            Question::Query { snapshot, query } => Ok(Reading::Rows(snapshot.query(query)?)),
+            Question::Statement { script, params, begun } => {
+                if let Some(answer) = begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    return Ok(Reading::Statement(answer));
+                }
+                let answer = self.owner.session()?.run(&store, script.clone(), params)?;
+                Ok(Reading::Statement(Box::new(answer)))
+            }
+        })
+    }
+
+    /// The schema of the dataset that is asked, unless it is a statement of SQL.
+    fn dataset_schema(&self) -> Option<Arc<Schema>> {
+        match &self.question {
+            Question::Query { snapshot, .. } => Some(snapshot.schema()),
+            Question::Statement { .. } => None,
+        }
     }
 }
 
@@ -64,43 +122,40 @@ impl PyAnswer {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let rows = self.run(py)?;
-        let schema = rows.schema().clone();
-        let reader = PyRecordBatchReader::new(Box::new(Reader { rows, schema }));
+        let reader = Reader { rows: self.run(py)?, schema: self.schema.clone() };
+        let reader = PyRecordBatchReader::new(Box::new(reader));
         reader.into_pyobject(py)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
     /// The schema, by the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let schema = self.run(py)?.schema().clone();
-        PySchema::new(schema).into_pyobject(py)?.call_method0("__arrow_c_schema__")
+        PySchema::new(self.schema.clone()).into_pyobject(py)?.call_method0("__arrow_c_schema__")
     }
 
     /// Names of the columns.
     #[getter]
-    fn columns(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.run(py)?.schema().fields().iter().map(|field| field.name().clone()).collect())
+    fn columns(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 
     /// Name and type of each column.
     #[getter]
-    fn types(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        let rows = self.run(py)?;
-        Ok(rows.schema().fields().iter().map(|field| (field.name().clone(), field.data_type().to_string())).collect())
+    fn types(&self) -> Vec<(String, String)> {
+        let fields = self.schema.fields().iter();
+        fields.map(|field| (field.name().clone(), field.data_type().to_string())).collect()
     }
 
     /// Names of the columns that hold geometries.
     #[getter]
-    fn geometry_columns(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let rows = self.run(py)?;
-        let fields = rows.schema().fields().iter().filter(|field| crate::values::is_geometry(field));
-        Ok(fields.map(|field| field.name().clone()).collect())
+    fn geometry_columns(&self) -> Vec<String> {
+        let fields = self.schema.fields().iter().filter(|field| crate::values::is_geometry(field));
+        fields.map(|field| field.name().clone()).collect()
     }
 
     /// The columns that hold the coordinates of points, if the answer has both.
     #[getter]
     fn point_columns(&self) -> Option<(String, String)> {
-        match &self.snapshot.schema().geometry {
+        match &self.dataset_schema()?.geometry {
             GeometryColumn::Point { x, y } => Some((x.clone(), y.clone())),
             GeometryColumn::Geometry { .. } => None,
         }
@@ -109,10 +164,15 @@ impl PyAnswer {
     /// The coordinate reference system, if coordinates are longitude and latitude.
     #[getter]
     fn crs(&self) -> Option<&'static str> {
-        match self.snapshot.schema().system {
-            CoordinateSystem::LonLat => Some("EPSG:4326"),
-            CoordinateSystem::Planar => None,
-        }
+        let is_lonlat = match self.dataset_schema() {
+            Some(schema) => schema.system == CoordinateSystem::LonLat,
+            None => {
+                let mut metadata =
+                    self.schema.fields().iter().filter_map(|field| field.metadata().get(EXTENSION_METADATA));
+                metadata.any(|metadata| metadata.contains("OGC:CRS84") || metadata.contains("EPSG:4326"))
+            }
+        };
+        is_lonlat.then_some("EPSG:4326")
     }
 
     /// All rows as tuples; with `limit`, the first of them. Geometries are WKT.
@@ -123,7 +183,7 @@ impl PyAnswer {
         let types = Types::new(py)?;
         let limit = limit.unwrap_or(usize::MAX);
         while list.len() < limit {
-            let Some(batch) = py.detach(|| rows.next_batch()).map_err(Failure::from)? else { break };
+            let Some(batch) = py.detach(|| rows.next_batch())? else { break };
             py.check_signals()?;
             append_rows(&types, &batch, limit, &list)?;
         }
@@ -138,20 +198,21 @@ impl PyAnswer {
     /// The page of `explore`.
     fn _page(&self, py: Python<'_>) -> PyResult<String> {
         let mut rows = self.run(py)?;
-        let schema = self.snapshot.schema();
-        let options = WriteOptions {
-            geometry: match &schema.geometry {
-                GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: x.clone(), y: y.clone() },
-                GeometryColumn::Geometry { name } => GeometryColumns::Column { name: name.clone() },
+        let geometry = match self.dataset_schema().map(|schema| schema.geometry.clone()) {
+            Some(GeometryColumn::Point { x, y }) => GeometryColumns::Coordinates { x, y },
+            Some(GeometryColumn::Geometry { name }) => GeometryColumns::Column { name },
+            None => match self.geometry_columns().into_iter().next() {
+                Some(name) => GeometryColumns::Column { name },
+                None => return Err(usage("the statement selects no geometry, so there is no map of it").into()),
             },
-            planar: schema.system == CoordinateSystem::Planar,
-            ..WriteOptions::default()
         };
+        let planar = self.crs().is_none();
+        let options = WriteOptions { geometry, planar, ..WriteOptions::default() };
         let mut page = Vec::new();
         let failed = |error: WriteError| usage(error);
         py.detach(|| -> Result<()> {
             let mut writer = writer(OutputFormat::Map, &mut page, options);
-            writer.begin(rows.schema()).map_err(failed)?;
+            writer.begin(&self.schema).map_err(failed)?;
             while let Some(batch) = rows.next_batch()? {
                 writer.write(&batch).map_err(failed)?;
             }
@@ -165,9 +226,12 @@ impl PyAnswer {
         let mut rows = self.run(py)?;
         py.detach(|| {
             while rows.next_batch()?.is_some() {}
-            Ok::<_, terrane::Error>(rows.explanation().to_string())
+            match rows {
+                Reading::Rows(rows) => Ok(rows.explanation().to_string()),
+                Reading::Statement(_) => Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement")),
+            }
         })
-        .map_err(|error| Failure::from(error).into())
+        .map_err(PyErr::from)
     }
 
     /// All rows as a pyarrow.Table.
@@ -212,8 +276,17 @@ impl PyAnswer {
     /// Number of rows.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.owner.check()?;
-        let count = py.detach(|| self.snapshot.count(&self.query)).map_err(Failure::from)?;
-        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+        if let Question::Query { snapshot, query } = &self.question {
+            let count = py.detach(|| snapshot.count(query)).map_err(Failure::from)?;
+            return Ok(usize::try_from(count).unwrap_or(usize::MAX));
+        }
+        let mut rows = self.run(py)?;
+        let mut count = 0;
+        while let Some(batch) = py.detach(|| rows.next_batch())? {
+            py.check_signals()?;
+            count += batch.num_rows();
+        }
+        Ok(count)
     }
 }
 
@@ -236,7 +309,7 @@ fn append_rows(types: &Types<'_>, batch: &RecordBatch, limit: usize, list: &Boun
 #[pyclass(module = "terrane", name = "Batches", frozen)]
 pub struct Batches {
     owner: Arc<Owner>,
-    rows: Mutex<Rows>,
+    rows: Mutex<Reading>,
 }
 
 #[pymethods]
@@ -252,7 +325,7 @@ impl Batches {
             let mut rows = self.rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             rows.next_batch()
         });
-        match next.map_err(Failure::from)? {
+        match next? {
             Some(batch) => Ok(Batch(batch)),
             None => Err(PyStopIteration::new_err(())),
         }

@@ -29,6 +29,7 @@ mod shape;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod validity;
 mod walk;
 mod wkb;
@@ -48,6 +49,7 @@ pub use predicate::{intersects, within};
 pub use query::QueryGeometry;
 pub use replace::{PathPlace, replace_positions};
 pub use summary::{GeometrySummary, summarise};
+pub use tree::{Coordinates, Tree, TreeBody};
 pub use validity::{InvalidGeometry, Ring, check_valid};
 pub use walk::NESTING_DEPTH_MAX;
 pub use wkb::{ParsedWkb, normalise, parse_wkb};

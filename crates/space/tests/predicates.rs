@@ -91,6 +91,7 @@ fn prepared_queries_agree_with_the_matrix() {
         let intersects = prepared.intersects(&b_bytes).unwrap();
         assert_eq!(intersects, matrix.is_intersects(), "intersects, {}", context());
         assert_eq!(prepared.within(&b_bytes), Ok(matrix.is_within()), "within, {}", context());
+        assert_eq!(prepared.covers(&b_bytes), Ok(matrix.is_coveredby()), "covers, {}", context());
         if let Some(point) = as_point(&b_bytes) {
             assert_eq!(prepared.intersects_point(point), matrix.is_intersects(), "{}", context());
             assert_eq!(prepared.within_point(point), matrix.is_within(), "{}", context());

@@ -78,7 +78,10 @@ pub use key::Key;
 pub use metrics::Metrics;
 pub use name::check_dataset_name;
 pub use options::{DatasetOptions, DiskReserve, Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
-pub use query::{ConditionPlan, Considered, Explanation, Filter, Isolation, Nearest, Query, Rows, Stage};
+pub use query::{
+    ConditionPlan, Considered, Explanation, Filter, Isolation, Nearest, Query, Rows, Scan, ScanCancellation, ScanRows,
+    Stage,
+};
 pub use record::{Geometry, Record};
 pub use secondary::{IndexKind, IndexOptions, StopWords};
 pub use snapshot::{KeyRef, Snapshot};

@@ -137,9 +137,9 @@ impl Snapshot {
         Self { scope, ..self.clone() }
     }
 
-    /// The same state, for one of several threads that answer a query together.
+    /// The same state, for one of several that divide this one's working memory.
     pub(crate) fn with_sharers(self, sharers: usize) -> Self {
-        Self { sharers, ..self }
+        Self { sharers: self.sharers * sharers, ..self }
     }
 
     /// Memory in bytes for sorting and collecting in one query.

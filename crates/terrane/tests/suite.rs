@@ -64,6 +64,7 @@ mod record_support;
 mod record_value;
 mod replay;
 mod resumed_builds;
+mod scans;
 mod scattered_words;
 mod schema_evolution;
 mod secondary_indexes;

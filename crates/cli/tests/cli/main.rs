@@ -43,6 +43,8 @@ mod readers_beside;
 mod reading_flags;
 mod readme;
 mod same_values;
+#[cfg(feature = "sql")]
+mod sql;
 mod support;
 mod unmerged;
 mod usage_errors;

@@ -119,7 +119,10 @@ impl Parts {
 
     /// Whether `shape` is within the parts (OGC): none of its points lies outside, and one of its
     /// interior points lies in their interior.
-    pub fn cover(&self, shape: &Shape) -> bool {
+    ///
+    /// With `boundary_suffices`, all of its points may lie on the boundary. Then the shape must have
+    /// more than points.
+    pub fn cover(&self, shape: &Shape, boundary_suffices: bool) -> bool {
         if let Some(area) = self.only_area() {
             match area.place(shape) {
                 Place::Inside => return true,
@@ -130,7 +133,7 @@ impl Parts {
             return true;
         }
         // An area that is covered lies inside, since its cover is an area, too.
-        let mut meets_interior = !shape.polygons.is_empty();
+        let mut meets_interior = boundary_suffices || !shape.polygons.is_empty();
         for point in &shape.points {
             match self.locate(*point) {
                 Location::Outside => return false,

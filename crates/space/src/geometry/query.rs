@@ -7,7 +7,7 @@
 use geo_types::Geometry;
 
 use super::area::{Area, Areas, any_located, path_rect};
-use super::convert::to_geo;
+use super::convert::{from_geo, to_geo};
 use super::edges::EdgeTree;
 use super::error::GeometryError;
 use super::lines::Lines;
@@ -16,6 +16,7 @@ use super::point::as_point;
 use super::segment::{Location, edges};
 use super::shape::Shape;
 use super::summary::summarise;
+use super::validity::check_valid;
 use super::wkb::normalise;
 use crate::system::longitude_windows;
 use crate::{CoordinateSystem, Point, Rect};
@@ -63,6 +64,22 @@ impl QueryGeometry {
             },
             geometry,
         })
+    }
+
+    /// Prepares a stored geometry. The areas of a stored multi-polygon may overlap: then each is an
+    /// area of its own, so that results for the overlap are right.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn of_stored(bytes: &[u8], system: CoordinateSystem) -> Result<Self, GeometryError> {
+        let prepared = Self::new(bytes, system)?;
+        match &prepared.geometry {
+            Geometry::MultiPolygon(_) if check_valid(&prepared.geometry).is_err() => {
+                let collection = Geometry::GeometryCollection([prepared.geometry].into_iter().collect());
+                Self::new(&from_geo(&collection), system)
+            }
+            _ => Ok(prepared),
+        }
     }
 
     /// The windows for an index search. The box of every stored geometry that intersects this one
@@ -120,7 +137,29 @@ impl QueryGeometry {
             return Ok(shape.points.iter().all(|point| self.intersects_point(*point))
                 && shape.points.iter().any(|point| self.within_point(*point)));
         }
-        Ok(self.covers(&shape) || self.shifts(&shape.rect).any(|degrees| self.covers(&shape.shifted(degrees))))
+        Ok(self.holds_shape(&shape, false))
+    }
+
+    /// Whether no point of the stored geometry `bytes` lies outside this one. Neither may be empty.
+    ///
+    /// # Errors
+    /// When the bytes are not a geometry.
+    pub fn covers(&self, bytes: &[u8]) -> Result<bool, GeometryError> {
+        if let Some(point) = as_point(bytes) {
+            return Ok(self.intersects_point(point));
+        }
+        let shape = Shape::decode(bytes)?;
+        if shape.lines.is_empty() && shape.polygons.is_empty() {
+            return Ok(!shape.points.is_empty() && shape.points.iter().all(|point| self.intersects_point(*point)));
+        }
+        Ok(self.holds_shape(&shape, true))
+    }
+
+    fn holds_shape(&self, shape: &Shape, boundary_suffices: bool) -> bool {
+        let holds = |shape: &Shape| {
+            !shape.is_empty() && self.rect.contains_rect(&shape.rect) && self.parts.cover(shape, boundary_suffices)
+        };
+        holds(shape) || self.shifts(&shape.rect).any(|degrees| holds(&shape.shifted(degrees)))
     }
 
     /// The other representation of a point on the antimeridian.
@@ -162,10 +201,6 @@ impl QueryGeometry {
 
     fn is_within_at(&self, point: Point) -> bool {
         self.rect.contains_point(point) && self.parts.locate(point) == Location::Inside
-    }
-
-    fn covers(&self, shape: &Shape) -> bool {
-        !shape.is_empty() && self.rect.contains_rect(&shape.rect) && self.parts.cover(shape)
     }
 
     fn meets(&self, shape: &Shape) -> bool {

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use super::bound::{BoundCondition, BoundNode, Texts};
 use super::domain::{Domain, Ordered};
 use super::error::shortened;
-use super::number::{float_at_least, float_at_most, integer_at_least, integer_at_most};
+use super::number::{compare_floats, float_at_least, float_at_most, integer_at_least, integer_at_most};
 use super::text::RequiredWords;
 use super::{Condition, ConditionError, IN_ITEMS_MAX, Literal, Node, Operator};
 use crate::key::{KeyType, encode_int, encode_uint};
@@ -109,7 +109,7 @@ impl Binder<'_> {
         let (closed, open) = (Limit::from(literal, true), Limit::from(literal, false));
         Ok(match operator {
             Operator::Equal => target.within(closed, closed)?,
-            // True for NaN too, and unknown for null.
+            // Unknown for null.
             Operator::NotEqual => BoundNode::Not(Box::new(target.within(closed, closed)?)),
             Operator::Less => target.within(None, open)?,
             Operator::LessOrEqual => target.within(None, closed)?,
@@ -203,7 +203,7 @@ impl Ordered for Scalar {
     fn order(&self, other: &Self) -> std::cmp::Ordering {
         match (self, other) {
             (Self::Integer(a), Self::Integer(b)) => a.cmp(b),
-            (Self::Float(a), Self::Float(b)) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
+            (Self::Float(a), Self::Float(b)) => compare_floats(*a, *b),
             (Self::Text(a), Self::Text(b)) => a.cmp(b),
             (Self::Bytes(a), Self::Bytes(b)) => a.cmp(b),
             (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
@@ -280,7 +280,9 @@ impl Target<'_> {
     fn integer_end(&self, limit: Limit<'_>, side: Side, min: i128, max: i128) -> Result<Option<Bound<Scalar>>> {
         let step = i128::from(!limit.inclusive);
         let end = match (limit.literal, side) {
-            (Literal::Float(float), _) if float.is_nan() => return Ok(None),
+            // Every integer is less than NaN.
+            (Literal::Float(float), Side::Above) if float.is_nan() => return Ok(None),
+            (Literal::Float(float), Side::Below) if float.is_nan() => return Ok(Some(Bound::Unbounded)),
             (Literal::Int(integer), Side::Above) => integer.saturating_add(step),
             (Literal::Int(integer), Side::Below) => integer.saturating_sub(step),
             (Literal::Float(float), Side::Above) => integer_at_least(*float, limit.inclusive),
@@ -301,7 +303,6 @@ impl Target<'_> {
     /// The end among floats. An integer that no float equals moves to the next float inside.
     fn float_end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
         let (float, is_exact) = match (limit.literal, side) {
-            (Literal::Float(float), _) if float.is_nan() => return Ok(None),
             (Literal::Float(float), _) => (*float, true),
             (Literal::Int(integer), side) => {
                 let (least, most) = (float_at_least(*integer), float_at_most(*integer));
@@ -317,7 +318,6 @@ impl Target<'_> {
     /// 32-bit floats lies between the largest of them and infinity.
     fn float32_end(&self, limit: Limit<'_>, side: Side) -> Result<Option<Bound<Scalar>>> {
         let (float, rounded) = match limit.literal {
-            Literal::Float(float) if float.is_nan() => return Ok(None),
             Literal::Float(float) => (*float, f64::from(*float as f32)),
             Literal::Int(integer) => (*integer as f64, f64::from(*integer as f32)),
             _ => return Err(self.misfit(limit.literal)),

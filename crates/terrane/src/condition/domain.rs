@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use super::number::compare_floats;
 use crate::value::{Value, ValueRef};
 
-/// Values that can be bounds. They have one type, and exclude null and NaN, so any two have an
-/// order.
+/// Values that can be bounds. They have one type and exclude null, so any two have an order.
 pub(crate) trait Ordered {
     fn order(&self, other: &Self) -> Ordering;
 }
@@ -24,15 +24,15 @@ impl Ordered for Value {
     }
 }
 
-/// The order of two values of one type; `None` for null, NaN and values of different types. Floats
-/// are compared as numbers, so the two zeros are equal.
+/// The order of two values of one type; `None` for null and values of different types. Floats are
+/// compared as in PostgreSQL: the two zeros are equal, NaN equals NaN and is greatest.
 pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     match (a, b) {
         (ValueRef::Bool(a), ValueRef::Bool(b)) => Some(a.cmp(&b)),
         (ValueRef::Int(a), ValueRef::Int(b)) | (ValueRef::Timestamp(a), ValueRef::Timestamp(b)) => Some(a.cmp(&b)),
         (ValueRef::Date(a), ValueRef::Date(b)) => Some(a.cmp(&b)),
-        (ValueRef::Float32(a), ValueRef::Float32(b)) => a.partial_cmp(&b),
-        (ValueRef::Float64(a), ValueRef::Float64(b)) => a.partial_cmp(&b),
+        (ValueRef::Float32(a), ValueRef::Float32(b)) => Some(compare_floats(a.into(), b.into())),
+        (ValueRef::Float64(a), ValueRef::Float64(b)) => Some(compare_floats(a, b)),
         (ValueRef::Utf8(a), ValueRef::Utf8(b)) => Some(a.cmp(b)),
         (ValueRef::Binary(a), ValueRef::Binary(b)) => Some(a.cmp(b)),
         (ValueRef::Uuid(a), ValueRef::Uuid(b)) => Some(a.cmp(&b)),
@@ -40,8 +40,7 @@ pub(crate) fn compare(a: ValueRef<'_>, b: ValueRef<'_>) -> Option<Ordering> {
     }
 }
 
-/// A set of values. Null is in no set. NaN is in no set with a bound, and every set of floats has a
-/// bound.
+/// A set of values. Null is in no set.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Domain<T> {
     /// These values, ascending and distinct. The list is empty if the set is.
@@ -67,7 +66,7 @@ impl<T> Domain<T> {
     }
 
     /// Whether the set has a value that is not null. `order` compares the value with a bound, and
-    /// returns `None` for NaN.
+    /// returns `None` if they have different types.
     pub fn contains(&self, order: impl Fn(&T) -> Option<Ordering>) -> bool {
         match self {
             // A value without an order lies on the same side of all bounds, so it is not found.

@@ -14,7 +14,7 @@ use crate::value::Value;
 pub(crate) struct Implied {
     /// The encoded key lies in this set.
     pub key: Option<Domain<Vec<u8>>>,
-    /// Attributes, by ordinal, lie in these sets. None of them is null or NaN.
+    /// Attributes, by ordinal, lie in these sets. None of them is null.
     pub attributes: BTreeMap<usize, Domain<Value>>,
     /// Attributes, by ordinal, have these words: ascending and distinct.
     pub words: BTreeMap<usize, Vec<String>>,

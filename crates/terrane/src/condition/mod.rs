@@ -60,7 +60,7 @@ pub const IN_ITEMS_MAX: usize = 10_000;
 /// meets a condition only if it is true. So each record meets exactly one of `p`, `not p` and "`p`
 /// is unknown".
 ///
-/// For a float that is NaN, `!=` is true and every other comparison is false. Integers and floats
+/// NaN equals NaN and is greater than every number. Integers and floats
 /// are compared by their exact values, texts and binary data by their bytes.
 ///
 /// Constructors never fail. The query refuses a condition that is nested too deeply or does not fit

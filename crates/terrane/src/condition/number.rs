@@ -2,6 +2,11 @@
 
 use std::cmp::Ordering;
 
+/// The order of two floats: the two zeros are equal, NaN equals NaN and is greatest.
+pub(super) fn compare_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
 /// Compares an integer with a float that is a whole number, such as the nearest float of an
 /// integer.
 fn compare(integer: i128, whole: f64) -> Ordering {

@@ -125,10 +125,10 @@ impl Plan {
 
     /// Whether each of the records meets it; `None` if that is unknown.
     pub fn truths(&self, records: &[Facts<'_>]) -> Vec<Option<bool>> {
-        let compared = |place: Place, literal: &Literal, holds: &dyn Fn(Option<Ordering>) -> bool| {
+        let compared = |place: Place, literal: &Literal, holds: &dyn Fn(Ordering) -> bool| {
             let literal = literal_datum(place, literal);
-            let order = |value: Option<&Datum>| value.zip(literal.as_ref()).map(|(value, literal)| value.cmp(literal));
-            records.iter().map(|record| record.datum(place).map(|value| holds(order(value)))).collect::<Vec<_>>()
+            let truth = |value: &Datum| holds(value.cmp(&literal));
+            records.iter().map(|record| record.datum(place).map(truth)).collect::<Vec<_>>()
         };
         let joined = |parts: &[Vec<Option<bool>>], join: &dyn Fn(&mut dyn Iterator<Item = Option<bool>>) -> _| {
             (0..records.len()).map(|row| join(&mut parts.iter().map(|part| part[row]))).collect()
@@ -139,27 +139,27 @@ impl Plan {
             Self::Or(parts) => joined(&of(parts), &|truths| either(truths)),
             Self::Not(inner) => inner.truths(records).into_iter().map(|truth| truth.map(|truth| !truth)).collect(),
             Self::Compare(place, sign, literal) => compared(*place, literal, &|order| match sign {
-                Sign::Equal => order == Some(Ordering::Equal),
-                Sign::Differs => order != Some(Ordering::Equal),
-                Sign::Less => order == Some(Ordering::Less),
-                Sign::AtMost => matches!(order, Some(Ordering::Less | Ordering::Equal)),
-                Sign::Greater => order == Some(Ordering::Greater),
-                Sign::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+                Sign::Equal => order.is_eq(),
+                Sign::Differs => order.is_ne(),
+                Sign::Less => order.is_lt(),
+                Sign::AtMost => order.is_le(),
+                Sign::Greater => order.is_gt(),
+                Sign::AtLeast => order.is_ge(),
             }),
             Self::Between(place, low, high) => {
-                let above = compared(*place, low, &|order| matches!(order, Some(Ordering::Greater | Ordering::Equal)));
-                let below = compared(*place, high, &|order| matches!(order, Some(Ordering::Less | Ordering::Equal)));
+                let above = compared(*place, low, &|order| order.is_ge());
+                let below = compared(*place, high, &|order| order.is_le());
                 joined(&[above, below], &|truths| both(truths))
             }
             Self::In(place, items) => {
-                let equals = |item: &Literal| compared(*place, item, &|order| order == Some(Ordering::Equal));
+                let equals = |item: &Literal| compared(*place, item, &|order| order.is_eq());
                 let equal: Vec<_> = items.iter().map(equals).collect();
                 let found: Vec<Option<bool>> = joined(&equal, &|truths| either(truths));
                 // For an empty list too, null is unknown.
                 records.iter().zip(found).map(|(record, found)| record.datum(*place).and(found)).collect()
             }
             Self::IsNull(place) => records.iter().map(|record| Some(record.datum(*place).is_none())).collect(),
-            Self::Flag(place) => compared(*place, &Literal::Bool(true), &|order| order == Some(Ordering::Equal)),
+            Self::Flag(place) => compared(*place, &Literal::Bool(true), &|order| order.is_eq()),
             Self::Match(place, words) => {
                 let occur = |record: &Facts<'_>| {
                     let places = place.map_or_else(|| text_places(record.record), |place| vec![place]);
@@ -196,8 +196,8 @@ impl Plan {
 /// A record with its values in comparable form. Each is made when it is first needed.
 pub struct Facts<'r> {
     record: &'r Record,
-    key: OnceCell<Option<Option<Datum>>>,
-    values: Vec<OnceCell<Option<Option<Datum>>>>,
+    key: OnceCell<Option<Datum>>,
+    values: Vec<OnceCell<Option<Datum>>>,
 }
 
 impl<'r> Facts<'r> {
@@ -205,13 +205,13 @@ impl<'r> Facts<'r> {
         Self { record, key: OnceCell::new(), values: vec![OnceCell::new(); record.values.len()] }
     }
 
-    /// The value in a column: `None` if it is null, `Some(None)` if it is NaN.
-    fn datum(&self, place: Place) -> Option<Option<&Datum>> {
+    /// The value in a column: `None` if it is null.
+    fn datum(&self, place: Place) -> Option<&Datum> {
         let cell = match place {
             Place::Attribute(place) => &self.values[place],
             Place::Key(_) => &self.key,
         };
-        cell.get_or_init(|| datum(place, self.record)).as_ref().map(Option::as_ref)
+        cell.get_or_init(|| datum(place, self.record)).as_ref()
     }
 }
 
@@ -239,7 +239,7 @@ fn text_places(record: &Record) -> Vec<Place> {
 }
 
 fn occurs(word: &str, place: Place, record: &Facts<'_>) -> Option<bool> {
-    match record.datum(place)?? {
+    match record.datum(place)? {
         Datum::Text(text) => {
             let word = word.to_lowercase();
             Some(text.split(|c: char| !c.is_alphanumeric()).any(|found| found.to_lowercase() == word))
@@ -253,6 +253,8 @@ fn occurs(word: &str, place: Place, record: &Facts<'_>) -> Option<bool> {
 enum Datum {
     Bool(bool),
     Number(Decimal),
+    /// Greater than all numbers.
+    NaN,
     Text(String),
     Bytes(Vec<u8>),
     Time(i64),
@@ -279,15 +281,18 @@ impl Decimal {
     fn integer(integer: i128) -> Self {
         Self::new(integer < 0, &integer.unsigned_abs().to_string(), "")
     }
+}
 
-    /// `None` for NaN.
-    fn float(float: f64) -> Option<Self> {
-        if float.is_infinite() {
-            return Some(Self::new(float < 0.0, &"9".repeat(WHOLE), ""));
-        }
-        let text = format!("{:.FRACTION$}", float.abs());
-        text.split_once('.').map(|(whole, fraction)| Self::new(float < 0.0, whole, fraction))
+fn float_datum(float: f64) -> Datum {
+    if float.is_nan() {
+        return Datum::NaN;
     }
+    if float.is_infinite() {
+        return Datum::Number(Decimal::new(float < 0.0, &"9".repeat(WHOLE), ""));
+    }
+    let text = format!("{:.FRACTION$}", float.abs());
+    let (whole, fraction) = text.split_once('.').unwrap();
+    Datum::Number(Decimal::new(float < 0.0, whole, fraction))
 }
 
 impl Ord for Decimal {
@@ -312,40 +317,40 @@ impl PartialOrd for Decimal {
     }
 }
 
-/// A value of a record: `None` if it is null, `Some(None)` if it is NaN.
-fn datum(place: Place, record: &Record) -> Option<Option<Datum>> {
+/// A value of a record: `None` if it is null.
+fn datum(place: Place, record: &Record) -> Option<Datum> {
     let value = match place {
         Place::Attribute(place) => record.values[place].clone(),
         Place::Key(_) => {
-            return Some(Some(match &record.key {
+            return Some(match &record.key {
                 Key::Int(key) => Datum::Number(Decimal::integer((*key).into())),
                 Key::UInt(key) => Datum::Number(Decimal::integer((*key).into())),
                 Key::Utf8(key) => Datum::Text(key.clone()),
                 Key::Binary(key) => Datum::Bytes(key.clone()),
                 Key::Uuid(key) => Datum::Bytes(key.to_vec()),
-            }));
+            });
         }
     };
     value_datum(value)
 }
 
-fn value_datum(value: Value) -> Option<Option<Datum>> {
+fn value_datum(value: Value) -> Option<Datum> {
     Some(match value {
         Value::Null => return None,
-        Value::Bool(value) => Some(Datum::Bool(value)),
-        Value::Int(value) => Some(Datum::Number(Decimal::integer(value.into()))),
-        Value::Float32(value) => Decimal::float(value.into()).map(Datum::Number),
-        Value::Float64(value) => Decimal::float(value).map(Datum::Number),
-        Value::Utf8(value) => Some(Datum::Text(value)),
-        Value::Binary(value) => Some(Datum::Bytes(value)),
-        Value::Uuid(value) => Some(Datum::Bytes(value.to_vec())),
-        Value::Date(value) => Some(Datum::Time(value.into())),
-        Value::Timestamp(value) => Some(Datum::Time(value)),
+        Value::Bool(value) => Datum::Bool(value),
+        Value::Int(value) => Datum::Number(Decimal::integer(value.into())),
+        Value::Float32(value) => float_datum(value.into()),
+        Value::Float64(value) => float_datum(value),
+        Value::Utf8(value) => Datum::Text(value),
+        Value::Binary(value) => Datum::Bytes(value),
+        Value::Uuid(value) => Datum::Bytes(value.to_vec()),
+        Value::Date(value) => Datum::Time(value.into()),
+        Value::Timestamp(value) => Datum::Time(value),
     })
 }
 
-/// A literal as a value of the column; `None` if it is NaN.
-fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
+/// A literal as a value of the column.
+fn literal_datum(place: Place, literal: &Literal) -> Datum {
     let column_type = match place {
         Place::Attribute(place) => COLUMNS[place].1,
         Place::Key(KeyType::Binary) => ColumnType::Binary,
@@ -353,16 +358,16 @@ fn literal_datum(place: Place, literal: &Literal) -> Option<Datum> {
         Place::Key(_) => ColumnType::Utf8,
     };
     match literal {
-        Literal::Bool(value) => Some(Datum::Bool(*value)),
+        Literal::Bool(value) => Datum::Bool(*value),
         // Rounded, if it is within range.
         Literal::Int(value) if column_type == ColumnType::Float32 && (*value as f32).is_finite() => {
-            Decimal::float((*value as f32).into()).map(Datum::Number)
+            float_datum((*value as f32).into())
         }
         Literal::Float(value) if column_type == ColumnType::Float32 && (*value as f32).is_finite() => {
-            Decimal::float((*value as f32).into()).map(Datum::Number)
+            float_datum((*value as f32).into())
         }
-        Literal::Int(value) => Some(Datum::Number(Decimal::integer(*value))),
-        Literal::Float(value) => Decimal::float(*value).map(Datum::Number),
+        Literal::Int(value) => Datum::Number(Decimal::integer(*value)),
+        Literal::Float(value) => float_datum(*value),
         Literal::Text(text) => value_datum(Value::parse(text, column_type).unwrap()).unwrap(),
     }
 }

@@ -325,20 +325,18 @@ fn integers_and_floats_are_compared_exactly() {
 }
 
 #[test]
-fn only_unequal_is_true_of_nan() {
+fn nan_equals_itself_and_is_greatest() {
     let nan = with("ratio", Value::Float64(f64::NAN));
-    for text in [
-        "ratio = 1",
-        "ratio < 1",
-        "ratio >= 1",
-        "ratio between -infinity and infinity",
-        "ratio in (nan)",
-        "ratio = nan",
-    ] {
+    for text in ["ratio = 1", "ratio < nan", "ratio between -infinity and infinity", "ratio != nan", "ratio > nan"] {
         assert_eq!(says(text, &nan), Some(false), "{text}");
     }
-    assert_eq!(says("ratio != 1 and ratio != nan and ratio not in (1, nan) and not ratio < 1", &nan), Some(true));
-    assert_eq!(says("ratio != nan", &with("ratio", Value::Float64(1.0))), Some(true));
+    for text in ["ratio = nan", "ratio >= nan", "ratio <= nan", "ratio in (1, nan)", "ratio > infinity", "ratio != 1"] {
+        assert_eq!(says(text, &nan), Some(true), "{text}");
+    }
+    let one = with("ratio", Value::Float64(1.0));
+    assert_eq!(says("ratio < nan and ratio <= nan and ratio != nan and not ratio >= nan", &one), Some(true));
+    let count = with("count", Value::Int(i64::MAX));
+    assert_eq!(says("count < nan and not count >= nan and count != nan", &count), Some(true));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{BinaryArray, RecordBatch};
 use arrow_schema::{Field, SchemaRef};
 use terrane_lsm::partition::Version;
 use terrane_lsm::search::PrimaryValue;
@@ -79,14 +79,29 @@ struct Inner {
 
 impl JoinRows {
     pub(super) fn new(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Self> {
-        Self::start(outer, inner, join, false)
+        let outer_rows = |columns| Outer::new(outer, &join.outer, columns);
+        Self::start(outer, inner, join, false, outer_rows)
+    }
+
+    pub(super) fn of_geometries(outer: &BinaryArray, inner: &Snapshot, join: &Join) -> Result<Self> {
+        if join.pairs != JoinPairs::All || !join.outer.is_unconditional() {
+            return Err(Error::usage("outer geometries that are no records have no conditions, columns or keys"));
+        }
+        Self::start(inner, inner, join, false, |_| Outer::of_geometries(outer, inner.schema()))
     }
 
     pub(super) fn counting(outer: &Snapshot, inner: &Snapshot, join: &Join) -> Result<Self> {
-        Self::start(outer, inner, join, true)
+        let outer_rows = |columns| Outer::new(outer, &join.outer, columns);
+        Self::start(outer, inner, join, true, outer_rows)
     }
 
-    fn start(outer: &Snapshot, inner: &Snapshot, join: &Join, counting: bool) -> Result<Self> {
+    fn start(
+        outer: &Snapshot,
+        inner: &Snapshot,
+        join: &Join,
+        counting: bool,
+        outer_rows: impl FnOnce(Option<Vec<String>>) -> Result<Outer>,
+    ) -> Result<Self> {
         let started = outer.core.environment().storage.monotonic_ns();
         let predicate = check(outer, inner, join)?;
         let columns_of = |query: &Query| if counting { Some(Vec::new()) } else { query.columns.clone() };
@@ -111,7 +126,7 @@ impl JoinRows {
             pages_read: inner.pages_read() - pages_before,
             ..Explanation::default()
         };
-        let outer_rows = Outer::new(outer, &join.outer, outer_columns)?;
+        let outer_rows = outer_rows(outer_columns)?;
         let outer_fields: Vec<Field> =
             outer_rows.wanted.iter().map(|column| outer_rows.arrow.field(*column).clone()).collect();
         let schema = schema_of(join, &outer_fields.into(), builder.schema().fields())?;
@@ -296,7 +311,7 @@ impl JoinRows {
                 .inner
                 .predicate
                 .windows(&place)
-                .map_err(|error| error.of_record(self.outer_snapshot.dataset_name(), batch.key_text(row)))?;
+                .map_err(|error| self.outer.name_row(error, &self.outer_snapshot, batch, row))?;
             let windows = match self.inner.filters.windows() {
                 Some(wanted) if self.inner.points => intersections(&windows, wanted),
                 _ => windows,

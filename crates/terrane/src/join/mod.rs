@@ -19,6 +19,8 @@ pub use execute::JoinRows;
 pub use explain::JoinExplanation;
 pub use wanted::{Join, JoinOn, JoinPairs};
 
+use arrow_array::BinaryArray;
+
 use crate::dataset::Dataset;
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
@@ -34,6 +36,18 @@ impl Snapshot {
     /// damage; storage.
     pub fn join(&self, inner: &Self, join: &Join) -> Result<JoinRows> {
         JoinRows::new(self, inner, join)
+    }
+
+    /// Joins geometries, as the outer side, with this dataset, as the inner one. The geometries are
+    /// well-known binary in the dataset's coordinate system; null and empty ones are in no pair.
+    ///
+    /// The first column of the answer, `outer_row`, is the position of the outer geometry.
+    ///
+    /// # Errors
+    /// Bytes that are not a geometry; a join whose outer side has conditions or columns, or one of
+    /// distinct pairs; the errors of [`Self::join`].
+    pub fn join_geometries(&self, outer: &BinaryArray, join: &Join) -> Result<JoinRows> {
+        JoinRows::of_geometries(outer, self, join)
     }
 
     /// The number of pairs, without building rows.

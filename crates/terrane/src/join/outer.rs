@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use arrow_array::{Array, ArrayRef, BinaryArray, Float64Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, BinaryArray, Float64Array, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Schema as ArrowSchema};
 use terrane_lsm::partition::Version;
 use terrane_space::{Point, Rect};
 
 use super::probe::{EVERYWHERE, WantedCoordinates, point_of};
 use super::wanted::JoinSide;
-use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchKeys};
+use crate::batch::{BATCH_BYTES_MAX, BatchBuilder, BatchError, BatchKeys};
 use crate::query::execute::lookup;
 use crate::query::explain::INDEX_SEARCH;
 use crate::query::index::{IndexScan, antimatter_fits};
@@ -29,7 +30,7 @@ pub(super) struct Outer {
     /// Pages read to find out whether a spatial index alone has the rows, and to pass its memory
     /// components.
     pages_before_rows: u64,
-    schema: std::sync::Arc<Schema>,
+    schema: Arc<Schema>,
     /// Positions of the columns in the answer. The others are read for the join itself.
     pub wanted: Vec<usize>,
     pub arrow: arrow_schema::SchemaRef,
@@ -38,7 +39,12 @@ pub(super) struct Outer {
 enum Source {
     Rows(Box<Rows>),
     Points(Box<PointRows>),
+    /// One batch of geometries that are no records.
+    Given(Option<Box<OuterBatch>>),
 }
+
+/// The column of positions of outer geometries that are no records.
+const OUTER_ROW: &str = "outer_row";
 
 impl Outer {
     /// The rows of a query. `columns` are those of the answer.
@@ -55,13 +61,16 @@ impl Outer {
         let pages_before = snapshot.pages_read();
         let points = PointRows::new(snapshot, query, &names, coordinates).map_err(blame)?;
         let pages_before_rows = snapshot.pages_read() - pages_before;
-        let source = match points {
-            Some(points) => Source::Points(Box::new(points)),
-            None => Source::Rows(Box::new(snapshot.query(&query.clone().columns(names)).map_err(blame)?)),
-        };
-        let arrow = match &source {
-            Source::Rows(rows) => rows.schema().clone(),
-            Source::Points(points) => points.arrow.clone(),
+        let (source, arrow) = match points {
+            Some(points) => {
+                let arrow = points.arrow.clone();
+                (Source::Points(Box::new(points)), arrow)
+            }
+            None => {
+                let rows = snapshot.query(&query.clone().columns(names)).map_err(blame)?;
+                let arrow = rows.schema().clone();
+                (Source::Rows(Box::new(rows)), arrow)
+            }
         };
         // A nearest-neighbour query has its distances in the last column.
         let distances = query.nearest.map(|_| arrow.fields().len() - 1);
@@ -69,9 +78,27 @@ impl Outer {
         Ok(Self { source, pages_before_rows, schema, wanted, arrow })
     }
 
+    /// Geometries that are no records. `schema` is not used for them.
+    pub fn of_geometries(geometries: &BinaryArray, schema: Arc<Schema>) -> Result<Self> {
+        let rows = UInt32Array::from_iter_values(0..u32::try_from(geometries.len()).unwrap_or(u32::MAX));
+        let arrow = Arc::new(ArrowSchema::new(vec![Field::new(OUTER_ROW, DataType::UInt32, false)]));
+        let batch = RecordBatch::try_new(arrow.clone(), vec![Arc::new(rows)]).map_err(BatchError::from)?;
+        let batch = OuterBatch { batch, key: 0, geometry: GeometryArrays::Wkb(geometries.clone()), next: 0 };
+        Ok(Self { source: Source::Given(Some(Box::new(batch))), pages_before_rows: 0, schema, wanted: vec![0], arrow })
+    }
+
+    /// Adds the name of a row to an error.
+    pub fn name_row(&self, error: Error, snapshot: &Snapshot, batch: &OuterBatch, row: usize) -> Error {
+        match &self.source {
+            Source::Given(_) => Error::usage(format!("the geometry in row {row} of the outer side: {error}")),
+            _ => error.of_record(snapshot.dataset_name(), batch.key_text(row)),
+        }
+    }
+
     /// The next batch.
     pub fn next_batch(&mut self) -> Result<Option<OuterBatch>> {
         let batch = match &mut self.source {
+            Source::Given(batch) => return Ok(batch.take().map(|batch| *batch)),
             Source::Rows(rows) => rows.next_batch()?,
             Source::Points(points) => points.next_batch()?,
         };
@@ -82,6 +109,7 @@ impl Outer {
         let mut explanation = match &self.source {
             Source::Rows(rows) => rows.explanation(),
             Source::Points(points) => points.explanation(),
+            Source::Given(_) => Explanation::default(),
         };
         explanation.pages_read += self.pages_before_rows;
         explanation

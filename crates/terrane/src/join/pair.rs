@@ -2,9 +2,7 @@
 
 use std::cell::OnceCell;
 
-use terrane_space::geometry::{
-    Edges, QueryGeometry, check_valid, distance_bytes, from_geo, point_wkb, reach, reach_planar,
-};
+use terrane_space::geometry::{Edges, QueryGeometry, distance_bytes, point_wkb, reach, reach_planar};
 use terrane_space::sphere::{PreparedPoint, cap_windows};
 use terrane_space::{CoordinateSystem, Point, Rect, check_exact_coordinates, windows};
 
@@ -40,12 +38,7 @@ impl Shape {
         if let Some(query) = self.query.get() {
             return Ok(query);
         }
-        let mut query = QueryGeometry::new(&self.wkb, self.system).map_err(damaged)?;
-        // The parts of stored areas may overlap; then each part is an area of its own.
-        if matches!(query.geometry(), geo_types::Geometry::MultiPolygon(_)) && check_valid(query.geometry()).is_err() {
-            let collection = geo_types::Geometry::GeometryCollection([query.geometry().clone()].into_iter().collect());
-            query = QueryGeometry::new(&from_geo(&collection), self.system).map_err(damaged)?;
-        }
+        let query = QueryGeometry::of_stored(&self.wkb, self.system).map_err(damaged)?;
         Ok(self.query.get_or_init(|| query))
     }
 

@@ -16,6 +16,7 @@ mod nearest_scan;
 pub(crate) mod plan;
 mod read_committed;
 mod rows;
+mod scan;
 mod snapshot;
 pub(crate) mod spans;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub(crate) use index::antimatter_of_fits;
 pub use isolation::Isolation;
 pub use rows::Rows;
 pub(crate) use rows::count;
+pub use scan::{Scan, ScanCancellation, ScanRows};
 use terrane_space::{CoordinateSystem, check_coordinates, check_exact_coordinates};
 
 use crate::condition::Condition;
@@ -161,6 +163,16 @@ impl Query {
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
+    }
+
+    /// Whether it is a query of all records and columns.
+    pub(crate) fn is_unconditional(&self) -> bool {
+        self.filters.is_empty()
+            && self.condition.is_none()
+            && self.predicate.is_none()
+            && self.nearest.is_none()
+            && self.limit.is_none()
+            && self.columns.is_none()
     }
 
     /// Returns only these columns, in this order.

@@ -1,0 +1,41 @@
+//! `terrane sql`: statements in order, parameters, formats, exit codes.
+
+use serde_json::json;
+
+use crate::support::{Sandbox, import, sample, terrane};
+
+fn cities() -> Sandbox {
+    let sandbox = Sandbox::new();
+    import(&sandbox.store(), "cities", &sample("cities200.csv"), &[]).exits(0);
+    sandbox
+}
+
+#[test]
+fn statements_run_in_order_until_the_first_error() {
+    let sandbox = cities();
+    let sql = ["SELECT count(*) AS n FROM cities; SELECT 1 AS one", "SELECT 1/0 AS x", "SELECT 2 AS two"];
+    let answer = terrane("sql", &sandbox.store(), &sql).exits(1);
+    assert_eq!(answer.text(), "{\"n\":200}\n{\"one\":1}\n");
+}
+
+#[test]
+fn parameters_and_spatial_filters_give_rows_in_any_format() {
+    let sandbox = cities();
+    let sql = "SELECT name, geometry FROM Cities WHERE ST_DWithinSphere(geometry, $1, $2) AND NAME <> $3";
+    let params = ["--param", "POINT(2.35 48.86)", "--param", "5000", "--param", "x"];
+    let rows = terrane("sql", &sandbox.store(), &[&[sql][..], &params].concat()).exits(0).json_lines();
+    assert_eq!((rows.len(), &rows[0]["name"]), (1, &json!("Paris")));
+    assert_eq!(rows[0]["geometry"]["type"], json!("Point"));
+    let csv = [&[sql, "--format", "csv"][..], &params].concat();
+    let text = terrane("sql", &sandbox.store(), &csv).exits(0).text();
+    assert!(text.starts_with("name,geometry\nParis,POINT"), "{text}");
+    terrane("sql", &sandbox.store(), &[sql]).exits(2).says("$1 has no value");
+}
+
+#[test]
+fn what_does_not_parse_is_marked_and_a_missing_dataset_named() {
+    let sandbox = cities();
+    terrane("sql", &sandbox.store(), &["SELECT FROM WHERE"]).exits(2).says("SELECT FROM WHERE");
+    terrane("sql", &sandbox.store(), &["SELECT * FROM towns"]).exits(2).says("towns");
+    terrane("sql", &sandbox.store(), &["DELETE FROM cities"]).exits(2).says("terrane delete");
+}

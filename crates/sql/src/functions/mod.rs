@@ -1,0 +1,243 @@
+//! The spatial functions of SQL. Predicates and distances are those of the engine.
+
+mod access;
+mod arguments;
+mod change;
+mod construct;
+mod evaluate;
+mod measure;
+mod overlay;
+pub(crate) mod relation;
+mod tail;
+
+pub(crate) use arguments::{Geometries, parse_text};
+pub(crate) use overlay::RELATE_PATTERN;
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+use datafusion::common::{Result, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+
+use crate::geometry::{geometry_field, srid_of, srid_of_bytes, srid_of_text};
+
+/// A spatial function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Function {
+    Point,
+    MakeEnvelope,
+    GeomFromText,
+    /// The cast `::geometry`.
+    Cast,
+    X,
+    Y,
+    AsText,
+    AsGeoJson,
+    Intersects,
+    Disjoint,
+    Contains,
+    Within,
+    Covers,
+    CoveredBy,
+    /// The operator `&&`.
+    BoxesIntersect,
+    DWithin,
+    Distance,
+    DWithinSphere,
+    DistanceSphere,
+}
+
+/// What an argument may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Geometry,
+    Number,
+    Int,
+    Text,
+    Bytes,
+    /// The number of a reference system. It may be left out.
+    Srid,
+}
+
+/// What a function returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Returns {
+    Geometry,
+    Bool,
+    Number,
+    Int,
+    Text,
+    Bytes,
+}
+
+impl Returns {
+    fn data_type(self) -> DataType {
+        match self {
+            Self::Geometry | Self::Bytes => DataType::Binary,
+            Self::Bool => DataType::Boolean,
+            Self::Number => DataType::Float64,
+            Self::Int => DataType::Int64,
+            Self::Text => DataType::Utf8,
+        }
+    }
+}
+
+use Kind::{Geometry as G, Number as N, Srid as S, Text as T};
+
+/// The function that a cast to a geometry becomes.
+pub(crate) const CAST: &str = "geometry";
+
+/// Each function with its names, its arguments and its result. Messages show the first name.
+const FUNCTIONS: &[(Function, &[&str], &[Kind], Returns)] = &[
+    (Function::Point, &["st_point", "st_makepoint"], &[N, N, S], Returns::Geometry),
+    (Function::MakeEnvelope, &["st_makeenvelope"], &[N, N, N, N, S], Returns::Geometry),
+    (Function::GeomFromText, &["st_geomfromtext", "st_geometryfromtext"], &[T, S], Returns::Geometry),
+    (Function::Cast, &[CAST], &[G], Returns::Geometry),
+    (Function::X, &["st_x"], &[G], Returns::Number),
+    (Function::Y, &["st_y"], &[G], Returns::Number),
+    (Function::AsText, &["st_astext"], &[G], Returns::Text),
+    (Function::AsGeoJson, &["st_asgeojson"], &[G], Returns::Text),
+    (Function::Intersects, &["st_intersects"], &[G, G], Returns::Bool),
+    (Function::Disjoint, &["st_disjoint"], &[G, G], Returns::Bool),
+    (Function::Contains, &["st_contains"], &[G, G], Returns::Bool),
+    (Function::Within, &["st_within"], &[G, G], Returns::Bool),
+    (Function::Covers, &["st_covers"], &[G, G], Returns::Bool),
+    (Function::CoveredBy, &["st_coveredby"], &[G, G], Returns::Bool),
+    (Function::BoxesIntersect, &["geometry_overlaps"], &[G, G], Returns::Bool),
+    (Function::DWithin, &["st_dwithin"], &[G, G, N], Returns::Bool),
+    (Function::Distance, &["st_distance", "geometry_distance_centroid"], &[G, G], Returns::Number),
+    (Function::DWithinSphere, &["st_dwithinsphere"], &[G, G, N], Returns::Bool),
+    (Function::DistanceSphere, &["st_distancesphere"], &[G, G], Returns::Number),
+];
+
+impl Function {
+    fn entry(self) -> &'static (Function, &'static [&'static str], &'static [Kind], Returns) {
+        FUNCTIONS.iter().find(|(function, ..)| *function == self).unwrap_or(&FUNCTIONS[0])
+    }
+
+    fn returns(self) -> Returns {
+        self.entry().3
+    }
+}
+
+/// A spatial function as DataFusion calls it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SpatialFunction {
+    function: Function,
+    signature: Signature,
+    aliases: Vec<String>,
+}
+
+impl SpatialFunction {
+    pub fn function(&self) -> Function {
+        self.function
+    }
+}
+
+/// The function as an expression's callee.
+pub(crate) fn udf(function: Function) -> Arc<ScalarUDF> {
+    let aliases = function.entry().1[1..].iter().map(ToString::to_string).collect();
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::new_from_impl(SpatialFunction { function, signature, aliases }))
+}
+
+/// All functions.
+pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    let tails = [access::FUNCTIONS, change::FUNCTIONS, construct::FUNCTIONS, measure::FUNCTIONS, overlay::FUNCTIONS];
+    FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
+}
+
+impl ScalarUDFImpl for SpatialFunction {
+    fn name(&self) -> &str {
+        self.function.entry().1[0]
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.function.returns().data_type())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        return_field(self.name(), self.function.entry().2, self.function.returns(), &args)
+    }
+
+    fn coerce_types(&self, found: &[DataType]) -> Result<Vec<DataType>> {
+        let kinds = self.function.entry().2;
+        let required = kinds.iter().filter(|kind| **kind != Kind::Srid).count();
+        coerced(self.name(), kinds, required, found)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let array = evaluate::evaluate(self.function, &args, rows)?;
+        match is_constant {
+            true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)),
+            false => Ok(ColumnarValue::Array(array)),
+        }
+    }
+}
+
+/// The field of a function's value. A geometry has the reference system that the last argument
+/// names, or the first one has.
+fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnFieldArgs) -> Result<FieldRef> {
+    if returns != Returns::Geometry {
+        return Ok(Arc::new(Field::new(name, returns.data_type(), true)));
+    }
+    let count = args.arg_fields.len();
+    let scalar = |position: usize| args.scalar_arguments.get(position).copied().flatten();
+    let srid = match count.checked_sub(1).and_then(|last| kinds.get(last)) {
+        Some(Kind::Srid) => match scalar(count - 1) {
+            Some(ScalarValue::Int64(srid)) => srid.unwrap_or(0),
+            Some(ScalarValue::Null) => 0,
+            _ => return plan_err!("the number of the reference system in {name} must be a constant"),
+        },
+        _ => match scalar(0) {
+            Some(ScalarValue::Utf8(Some(text))) => srid_of_text(text).unwrap_or(0),
+            Some(ScalarValue::Binary(Some(bytes))) if srid_of_bytes(bytes).is_some() => {
+                srid_of_bytes(bytes).unwrap_or(0)
+            }
+            _ => args.arg_fields.iter().find_map(|field| srid_of(field)).unwrap_or(0),
+        },
+    };
+    Ok(Arc::new(geometry_field(name, srid)))
+}
+
+/// The types to which arguments are cast.
+fn coerced(name: &str, kinds: &[Kind], required: usize, found: &[DataType]) -> Result<Vec<DataType>> {
+    if found.len() < required || found.len() > kinds.len() {
+        let counts = match required == kinds.len() {
+            true => required.to_string(),
+            false => format!("{required} to {}", kinds.len()),
+        };
+        return plan_err!("{name} takes {counts} arguments, not {}", found.len());
+    }
+    let coerce = |(number, (kind, found)): (usize, (&Kind, &DataType))| match arguments::coerce(*kind, found) {
+        Some(wanted) => Ok(wanted),
+        None => plan_err!("argument {} of {name} is {found}, and must be {}", number + 1, kind.description()),
+    };
+    kinds.iter().zip(found).enumerate().map(coerce).collect()
+}
+
+impl Kind {
+    fn description(self) -> &'static str {
+        match self {
+            Self::Geometry => "a geometry, or a text with one (WKT)",
+            Self::Number => "a number",
+            Self::Text => "a text",
+            Self::Int => "an integer",
+            Self::Bytes => "binary",
+            Self::Srid => "the number of a reference system",
+        }
+    }
+}

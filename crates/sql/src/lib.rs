@@ -1,0 +1,29 @@
+//! SQL over a Terrane store: Apache DataFusion with datasets as tables and spatial functions.
+//!
+//! A [`Session`] runs the statements of a [`Script`] in order. They read only. Each sees the state
+//! of the store at its start. Filters on geometries and attributes are answered by the engine's
+//! indexes; `EXPLAIN` shows how.
+
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod chains;
+mod comparisons;
+mod error;
+mod files;
+mod functions;
+mod geometry;
+mod join;
+mod nearest;
+mod operators;
+mod prepared;
+mod pushdown;
+mod scan;
+mod session;
+mod statement;
+mod table;
+
+pub use error::SqlError;
+pub use prepared::Param;
+pub use session::{Answer, Script, Session, SessionOptions};
+pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX};

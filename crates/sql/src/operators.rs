@@ -1,0 +1,34 @@
+//! The operators of geometries: `&&` (the boxes share a point) and `<->` (the distance).
+
+use arrow_schema::DataType;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use crate::functions::{Function, udf};
+
+/// Plans the operators as functions.
+#[derive(Debug)]
+pub(crate) struct SpatialOperators;
+
+impl ExprPlanner for SpatialOperators {
+    fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let function = match raw.op {
+            BinaryOperator::PGOverlap => Function::BoxesIntersect,
+            BinaryOperator::LtDashGt => Function::Distance,
+            _ => return Ok(PlannerResult::Original(raw)),
+        };
+        let is_list = |expr: &Expr| {
+            expr.get_type(schema).is_ok_and(|data_type| {
+                matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+            })
+        };
+        if is_list(&raw.left) || is_list(&raw.right) {
+            return Ok(PlannerResult::Original(raw));
+        }
+        let call = ScalarFunction::new_udf(udf(function), vec![raw.left, raw.right]);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+}

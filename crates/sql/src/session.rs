@@ -1,0 +1,360 @@
+//! Sessions: statements run in order against a store.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{Schema, SchemaRef};
+use datafusion::catalog::MemoryCatalogProvider;
+use datafusion::common::extensions_options;
+use datafusion::config::ConfigExtension;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::physical_plan::execute_stream;
+use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
+use futures::StreamExt;
+use terrane::Store;
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+
+use crate::catalog::{CATALOG, SCHEMA, StatementCatalog};
+use crate::comparisons::NumberRule;
+use crate::error::SqlError;
+use crate::functions;
+use crate::join::SpatialJoinRule;
+use crate::nearest::NearestRule;
+use crate::operators::SpatialOperators;
+use crate::prepared::{Param, Prepared, Step};
+use crate::statement::{Names, parse, prepare};
+
+/// Bytes of memory per thread below which fewer threads are used.
+const THREAD_BYTES: usize = 4 << 20;
+/// Bytes of address space for a thread's stack: long chains of operators are evaluated recursively.
+const STACK_BYTES: usize = 256 << 20;
+
+extensions_options! {
+    /// The options that `SET terrane.… = …` changes.
+    pub struct TerraneOptions {
+        /// Whether filters, limits and projections are pushed down to the indexes. The rows are the
+        /// same.
+        pub pushdown: bool, default = true
+    }
+}
+
+impl ConfigExtension for TerraneOptions {
+    const PREFIX: &'static str = "terrane";
+}
+
+/// Resources of a session.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Bytes for sorting, grouping and joining. Sorts and groups beyond it use temporary files.
+    pub memory_bytes: usize,
+    /// Maximal number of threads.
+    pub threads: usize,
+    /// Whether statements may read files: `FROM 'cities.geojson'`.
+    pub reads_files: bool,
+}
+
+impl SessionOptions {
+    /// The resources of a session on a store: half of the store's memory for one query. Scans use
+    /// the other half.
+    pub fn of_store(options: &terrane::Options) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { memory_bytes: options.working_memory() / 2, threads, reads_files: false }
+    }
+}
+
+/// Runs statements. Each sees the state of the store at its start.
+pub struct Session {
+    context: SessionContext,
+    runtime: Runtime,
+    memory_bytes: usize,
+    reads_files: bool,
+    prepared: Mutex<Prepared>,
+}
+
+/// A parsed text of statements.
+#[derive(Clone, Debug)]
+pub struct Script {
+    text: String,
+    statements: std::collections::VecDeque<Statement>,
+}
+
+impl Script {
+    /// Number of statements that have not run.
+    pub fn len(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// Whether all statements have run.
+    pub fn is_empty(&self) -> bool {
+        self.statements.is_empty()
+    }
+}
+
+/// The answer of a statement, batch by batch. Dropping it ends the work.
+pub struct Answer {
+    batches: Receiver<Result<RecordBatch, DataFusionError>>,
+    task: Option<JoinHandle<()>>,
+    stop: Option<Arc<AtomicBool>>,
+    schema: SchemaRef,
+    memory_bytes: usize,
+    runtime: Handle,
+}
+
+impl Session {
+    /// Starts a session.
+    ///
+    /// # Errors
+    /// Threads or temporary files are not available.
+    pub fn new(options: &SessionOptions) -> Result<Self, SqlError> {
+        let threads = options.threads.clamp(1, (options.memory_bytes / THREAD_BYTES).max(1));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("terrane-sql")
+            .thread_stack_size(STACK_BYTES)
+            .enable_time()
+            .build()
+            .map_err(|error| SqlError::Execution(format!("threads cannot be started: {error}")))?;
+        let pool = Arc::new(FairSpillPool::new(options.memory_bytes));
+        let environment = RuntimeEnvBuilder::new()
+            .with_memory_pool(pool)
+            .build_arc()
+            .map_err(|error| SqlError::execution(&error, options.memory_bytes))?;
+        let mut config = SessionConfig::new()
+            .with_default_catalog_and_schema(CATALOG, SCHEMA)
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(true)
+            .with_target_partitions(threads)
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(8 << 20))
+            .with_option_extension(TerraneOptions::default());
+        config.options_mut().sql_parser.collect_spans = true;
+        config.options_mut().sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(environment)
+            .with_default_features()
+            .with_analyzer_rules(analyzer_rules())
+            .with_physical_optimizer_rule(Arc::new(NearestRule))
+            .with_physical_optimizer_rule(Arc::new(SpatialJoinRule))
+            .build();
+        let context = SessionContext::new_with_state(state);
+        functions::all().for_each(|function| context.register_udf((*function).clone()));
+        register_operators(&context)?;
+        Ok(Self {
+            context,
+            runtime,
+            memory_bytes: options.memory_bytes,
+            reads_files: options.reads_files,
+            prepared: Mutex::default(),
+        })
+    }
+
+    /// Parses statements, separated by `;`.
+    ///
+    /// # Errors
+    /// [`SqlError::Statement`] with the position.
+    pub fn parse(&self, text: &str) -> Result<Script, SqlError> {
+        let owned = text.to_owned();
+        let statements = self.block_on(async move { parse(&owned) })?.into();
+        Ok(Script { text: text.to_owned(), statements })
+    }
+
+    /// Runs the next statement of a script on a store; `None` at the end. `params` are the values
+    /// of `$1`, `$2`, ….
+    ///
+    /// # Errors
+    /// The statement cannot be planned, or changes data. Errors of execution come with the answer.
+    pub fn run_next(
+        &self,
+        script: &mut Script,
+        store: &Arc<Store>,
+        params: &[Param],
+    ) -> Result<Option<Answer>, SqlError> {
+        let Some(statement) = script.statements.pop_front() else { return Ok(None) };
+        let step = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).step(statement, params)?;
+        let Step::Run(mut statement, params) = step else { return Ok(Some(self.nothing())) };
+        check_reads(&statement)?;
+        let pushes_down = self.options().pushdown;
+        let catalog = StatementCatalog::new(store.clone(), pushes_down, self.reads_files);
+        self.context.register_catalog(CATALOG, Arc::new(catalog.clone()));
+        let columns = Box::new(move |table: &str| catalog.columns(table));
+        let names = Names { tables: store.dataset_names(), columns };
+        let (text, context) = (script.text.clone(), self.context.clone());
+        let memory_bytes = self.memory_bytes;
+        let (stream, schema) = self.block_on(async move {
+            prepare(&mut statement, &names, &params)?;
+            let failed = |error| SqlError::planning(&error, &text);
+            let plan: LogicalPlan = context.state().statement_to_plan(*statement).await.map_err(failed)?;
+            let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
+            options.verify_plan(&plan).map_err(failed)?;
+            let frame = context.execute_logical_plan(plan).await.map_err(failed)?;
+            let (state, plan) = frame.into_parts();
+            let plan = state.create_physical_plan(&plan).await.map_err(failed)?;
+            let schema = plan.schema();
+            let stream = execute_stream(plan, state.task_ctx());
+            stream.map(|stream| (stream, schema)).map_err(|error| SqlError::execution(&error, memory_bytes))
+        })?;
+        let (sender, batches) = channel(1);
+        let task = self.runtime.spawn(send_batches(stream, sender));
+        Ok(Some(Answer {
+            batches,
+            task: Some(task),
+            stop: None,
+            schema,
+            memory_bytes,
+            runtime: self.runtime.handle().clone(),
+        }))
+    }
+
+    /// The answer of a statement without rows.
+    fn nothing(&self) -> Answer {
+        let (_, batches) = channel(1);
+        let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
+        Answer { batches, task: None, stop: None, schema: Arc::new(Schema::empty()), memory_bytes, runtime }
+    }
+
+    /// The names of all functions.
+    pub fn function_names(&self) -> Vec<String> {
+        let state = self.context.state();
+        let names = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
+        names.chain(state.window_functions().keys()).cloned().collect()
+    }
+
+    /// Lets go of the store of the last statement, so that it can be closed.
+    pub fn forget_store(&self) {
+        self.context.register_catalog(CATALOG, Arc::new(MemoryCatalogProvider::new()));
+    }
+
+    fn options(&self) -> TerraneOptions {
+        let state = self.context.state();
+        state.config().options().extensions.get::<TerraneOptions>().cloned().unwrap_or_default()
+    }
+
+    /// Runs on a thread with a large stack.
+    fn block_on<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+    ) -> Result<T, SqlError> {
+        self.runtime.block_on(self.runtime.spawn(future)).unwrap_or_else(|_| Err(panicked()))
+    }
+}
+
+fn panicked() -> SqlError {
+    SqlError::Execution("a thread that runs the statement panicked; please report the statement".to_owned())
+}
+
+/// Sends the batches until the receiver is gone.
+async fn send_batches(mut stream: SendableRecordBatchStream, sender: Sender<Result<RecordBatch, DataFusionError>>) {
+    while let Some(batch) = stream.next().await {
+        if sender.send(batch).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Numbers are compared before their types are made equal.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 1] = [Arc::new(NumberRule)];
+    rules.into_iter().chain(Analyzer::new().rules).collect()
+}
+
+fn register_operators(context: &SessionContext) -> Result<(), SqlError> {
+    use datafusion::execution::FunctionRegistry;
+    let failed = |error| SqlError::execution(&error, 0);
+    context.state_ref().write().register_expr_planner(Arc::new(SpatialOperators)).map_err(failed)
+}
+
+/// Refuses statements that change something.
+fn check_reads(statement: &Statement) -> Result<(), SqlError> {
+    let reads = match statement {
+        Statement::Statement(statement) => matches!(
+            **statement,
+            SqlStatement::Query(_)
+                | SqlStatement::Explain { .. }
+                | SqlStatement::ExplainTable { .. }
+                | SqlStatement::ShowTables { .. }
+                | SqlStatement::ShowColumns { .. }
+                | SqlStatement::ShowVariable { .. }
+                | SqlStatement::ShowFunctions { .. }
+                | SqlStatement::Set(_)
+        ),
+        Statement::Explain(explain) => return check_reads(&explain.statement),
+        Statement::Reset(_) => true,
+        Statement::CopyTo(_) | Statement::CreateExternalTable(_) => false,
+    };
+    match reads {
+        true => Ok(()),
+        false => {
+            let word = statement.to_string().split_whitespace().next().unwrap_or_default().to_uppercase();
+            Err(SqlError::refused(format!(
+                "{word} is not available, because statements only read; to change the store, use terrane import, \
+                 terrane insert, terrane delete and other commands"
+            )))
+        }
+    }
+}
+
+impl Answer {
+    /// The schema of the batches.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Ends the answer with an error soon after the value becomes true.
+    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
+    fn receive(&mut self) -> Result<Option<Result<RecordBatch, DataFusionError>>, SqlError> {
+        /// How often it is asked whether to stop.
+        const STOP_INTERVAL: Duration = Duration::from_millis(50);
+        let Some(stop) = self.stop.clone() else { return Ok(self.batches.blocking_recv()) };
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                self.batches.close();
+                if let Some(task) = self.task.take() {
+                    task.abort();
+                }
+                return Err(SqlError::Execution("the statement was stopped".to_owned()));
+            }
+            let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.recv()).await };
+            if let Ok(batch) = self.runtime.block_on(received) {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// The next batch; `None` at the end.
+    ///
+    /// # Errors
+    /// [`SqlError::Memory`], [`SqlError::Execution`], [`SqlError::Store`]. The answer ends there.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, SqlError> {
+        if let Some(batch) = self.receive()? {
+            return batch.map(Some).map_err(|error| SqlError::execution(&error, self.memory_bytes));
+        }
+        // A panic ends the task too.
+        match self.task.take().map(|task| self.runtime.block_on(task)) {
+            Some(Err(_)) => Err(panicked()),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl Iterator for Answer {
+    type Item = Result<RecordBatch, SqlError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().transpose()
+    }
+}
