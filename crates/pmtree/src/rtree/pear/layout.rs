@@ -255,6 +255,6 @@ mod tests {
             [two, three, four]
         };
         assert_eq!(lengths(true), [1024, 1536, 1792]);
-        assert_eq!(lengths(false), [1792, 2304, 3072]);
+        assert_eq!(lengths(false), [1792, 2304, 2816]);
     }
 }
