@@ -96,9 +96,8 @@ impl PyDataset {
             query = query.limit(limit);
         }
         let snapshot = self.dataset.snapshot();
-        // Finds wrong names and places at once, and not where the answer is used.
-        py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
-        Ok(PyAnswer::new(self.owner.clone(), snapshot, query))
+        let rows = py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
+        Ok(PyAnswer::new(self.owner.clone(), snapshot, query, rows))
     }
 
     fn write<'py>(

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use terrane::schema::GeometryColumn;
 use terrane::{CoordinateSystem, Query, Rows, Snapshot};
 use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
@@ -40,17 +40,24 @@ impl RecordBatchReader for Reader {
 #[pyclass(module = "terrane", name = "Result", frozen)]
 pub struct PyAnswer {
     owner: Arc<Owner>,
+    schema: SchemaRef,
     snapshot: Snapshot,
     query: Query,
+    /// The rows that were begun when the query was made, for the first use.
+    begun: Mutex<Option<Rows>>,
 }
 
 impl PyAnswer {
-    pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query) -> Self {
-        Self { owner, snapshot, query }
+    /// The answer whose rows have begun, so that wrong names and places are found at once.
+    pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query, rows: Rows) -> Self {
+        Self { owner, schema: rows.schema().clone(), snapshot, query, begun: Mutex::new(Some(rows)) }
     }
 
     fn run(&self, py: Python<'_>) -> Result<Rows> {
         self.owner.check()?;
+        if let Some(rows) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(rows);
+        }
         py.detach(|| self.snapshot.query(&self.query)).map_err(Failure::from)
     }
 }
@@ -72,29 +79,27 @@ impl PyAnswer {
 
     /// The schema, by the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let schema = self.run(py)?.schema().clone();
-        PySchema::new(schema).into_pyobject(py)?.call_method0("__arrow_c_schema__")
+        PySchema::new(self.schema.clone()).into_pyobject(py)?.call_method0("__arrow_c_schema__")
     }
 
     /// Names of the columns.
     #[getter]
-    fn columns(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        Ok(self.run(py)?.schema().fields().iter().map(|field| field.name().clone()).collect())
+    fn columns(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
     }
 
     /// Name and type of each column.
     #[getter]
-    fn types(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
-        let rows = self.run(py)?;
-        Ok(rows.schema().fields().iter().map(|field| (field.name().clone(), field.data_type().to_string())).collect())
+    fn types(&self) -> Vec<(String, String)> {
+        let fields = self.schema.fields().iter();
+        fields.map(|field| (field.name().clone(), field.data_type().to_string())).collect()
     }
 
     /// Names of the columns that hold geometries.
     #[getter]
-    fn geometry_columns(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let rows = self.run(py)?;
-        let fields = rows.schema().fields().iter().filter(|field| crate::values::is_geometry(field));
-        Ok(fields.map(|field| field.name().clone()).collect())
+    fn geometry_columns(&self) -> Vec<String> {
+        let fields = self.schema.fields().iter().filter(|field| crate::values::is_geometry(field));
+        fields.map(|field| field.name().clone()).collect()
     }
 
     /// The columns that hold the coordinates of points, if the answer has both.
