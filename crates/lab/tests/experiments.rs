@@ -171,19 +171,19 @@ fn the_pm_rtree_is_measured_beside_the_fbr_tree() {
 /// All trees find the same, or the experiment fails.
 #[test]
 fn the_pm_rtree_is_measured_on_all_data_and_by_each_optimisation() {
-    let overall = figures("pmr/overall", &["--count", "1500", "--queries", "20", "--rounds", "1"]);
+    let overall = figures("pmr/overall", &["--count", "1500", "--queries", "20"]);
     for system in ["fbr-tree", "volatile-rtree", "undo-rtree", "pmr-self-validating"] {
         assert!(values(&overall, system, "insertion cpu").len() >= 3, "{system}: random boxes, points and Zipf");
     }
     assert_eq!(values(&overall, "volatile-rtree", "deletion lines")[0], 0.0);
     let lines = |system| values(&overall, system, "insertion lines")[0];
     assert!(lines("undo-rtree") > 2.0 * lines("pmr-tree"), "{} and {}", lines("undo-rtree"), lines("pmr-tree"));
-    let optimised = figures("pmr/optimisations", &["--count", "2000", "--rounds", "1"]);
+    let optimised = figures("pmr/optimisations", &["--count", "2000"]);
     let ratio = |system| values(&optimised, system, "lines to lock-free")[0];
     let by_swap = ratio("all, one compare-and-swap");
     assert!(ratio("all, self-validating") < by_swap && by_swap < ratio("all of the paper"), "{by_swap}");
     assert_eq!(values(&optimised, "all, one compare-and-swap, eADR", "lines flushed"), [0.0]);
-    let mixes = figures("pmr/mixes", &["--count", "3000", "--rounds", "1"]);
+    let mixes = figures("pmr/mixes", &["--count", "3000"]);
     assert_eq!(values(&mixes, "pmr-tree", "time to fbr-tree").len(), 2);
 }
 

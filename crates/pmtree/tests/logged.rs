@@ -2,7 +2,7 @@
 //! operations.
 
 use crate::damage::is_damage;
-use crate::support::{TestedTree, grow_and_shrink, random, rect, window};
+use crate::support::{ONE_LEAF, TestedTree, grow_and_shrink, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, SearchMode};
@@ -20,7 +20,7 @@ fn small(fan_out: usize) -> Options {
 }
 
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
-    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, operations);
+    assert_eq!(grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, operations), ONE_LEAF);
 }
 
 #[test]

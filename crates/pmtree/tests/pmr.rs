@@ -7,7 +7,7 @@ use terrane_pmtree::{Census, Error, Rect};
 use terrane_storage::{OpenMode, Storage};
 use terrane_testkit::MemoryStorage;
 
-use crate::support::{Model, random, rect};
+use crate::support::{ONE_LEAF, grow_and_shrink, random};
 
 /// Options of small chunks and small inner nodes.
 pub fn options(domain: PersistenceDomain, fan_out: usize) -> Options {
@@ -30,47 +30,8 @@ fn window<const D: usize, B: Backend>(tree: &PmrTree<D, B>, window: &Rect<D>) ->
 
 /// Grows and shrinks a tree beside a list, and reopens it.
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
-    let what = format!("seed {seed}, {D} dimensions, {options:?}");
-    let (storage, mut random) = (MemoryStorage::new(), random(seed));
-    let mut tree = PmrTree::<D, Traced>::create(&storage, "tree", options).unwrap();
-    let mut model = Model::<D>::default();
-    for operation in 0..operations {
-        let grows = (operation / (operations / 4)).is_multiple_of(2);
-        if model.0.is_empty() || random.random_bool(if grows { 0.8 } else { 0.2 }) {
-            let (rect, payload) = (rect(&mut random, 40), random.random_range(0..1000));
-            tree.insert(&rect, payload).unwrap();
-            model.0.push((rect, payload));
-        } else {
-            let (rect, payload) = model.0[random.random_range(0..model.0.len())];
-            assert!(tree.contains(&rect, payload).unwrap(), "{what}");
-            assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-            model.delete(&rect, payload);
-        }
-        assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
-        if operation % 16 == 0 {
-            let query = rect(&mut random, 40);
-            assert_eq!(window(&tree, &query), model.window(&query), "{what}");
-            let passes = |rect: &Rect<D>, payload: u64| payload % 5 == 1 && rect.min()[0] > query.min()[0];
-            let nearest = tree.nearest(query.min(), 7, passes).unwrap();
-            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
-            let mut passing = model.clone();
-            passing.0.retain(|(rect, payload)| passes(rect, *payload));
-            assert_eq!(distances, passing.distances(query.min(), 7), "{what}");
-        }
-        if operation % 64 == 0 {
-            let census = tree.check().unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!((census.entries, census.underfull), (model.0.len() as u64, 0), "{what}: {census:?}");
-        }
-        if operation % 500 == 250 {
-            tree.close().unwrap();
-            tree = PmrTree::open(&storage, "tree", options).unwrap();
-        }
-    }
-    for (rect, payload) in model.0 {
-        assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-    }
-    let census = tree.check().unwrap();
-    assert_eq!(census, Census { leaves: 1, inner_nodes: 1, height: 1, ..Census::default() }, "{what}");
+    let census = grow_and_shrink::<D, PmrTree<D, Traced>>(seed, options, operations);
+    assert_eq!(census, Census { inner_nodes: 1, height: 1, ..ONE_LEAF }, "seed {seed}, {options:?}");
 }
 
 #[test]

@@ -9,13 +9,13 @@ use rand::Rng;
 use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt};
 use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{Guard, Instruction, Native, PersistenceDomain};
-use terrane_pmtree::Rect;
 use terrane_pmtree::pmr::{LeafForm, Options, PmrTree, Publication};
 use terrane_storage::RealStorage;
-use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::crash::Controller;
 use terrane_testkit::{Fault, FaultPlan, FaultyStorage, is_soak};
 
 use crate::pmr::options;
+use crate::seen::{IMAGES, everything, is_seen_and_gone, point};
 use crate::support::{directory, random, rect};
 
 type Tree = PmrTree<2, Interrupting>;
@@ -35,18 +35,8 @@ const STEPS: [At; 11] = [
     At::Fence("pmwcas.complete"),
 ];
 
-const BUDGET: Budget = Budget { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
-
 /// Bytes of a leaf of four entries that validate themselves.
 const LEAF_LENGTH: u64 = 5 * 64;
-
-fn point(payload: u64) -> Rect<2> {
-    Rect::point([(payload * 7 % 31) as f64, (payload * 11 % 29) as f64]).unwrap()
-}
-
-fn everything() -> Rect<2> {
-    Rect::new([-1e9; 2], [1e9; 2]).unwrap()
-}
 
 /// The ways in which entries become valid.
 const FORMS: [(LeafForm, Publication); 3] = [
@@ -246,47 +236,12 @@ fn a_look_up_finds_one_of_two_copies_that_come_and_go() {
     }
 }
 
-/// Looks an entry up after each change of the operation that inserts or deletes it, and loses
-/// power. Gives whether a crash has taken back what was seen.
-fn is_seen_and_gone(dropped: Option<Instruction>) -> bool {
-    let options = small(FORMS[0]);
-    for is_insertion in [true, false] {
-        for number in 0.. {
-            let (controller, tree) = new_tree(&options, 0..3);
-            if let Some(instruction) = dropped {
-                tree.pool().backend().0.leave_out(instruction, "pmr.read.persist");
-            }
-            let outcome = Arc::new(Mutex::new(None));
-            let (reader, seen, at) = (tree.clone(), outcome.clone(), controller.clone());
-            let payload = if is_insertion { 7 } else { 1 };
-            let look = move || {
-                let is_there = reader.contains(&point(payload), payload).unwrap();
-                *seen.lock().unwrap() = Some((is_there, at.events()));
-            };
-            let (_, was_interrupted) = interrupt(At::Change, number, look, || match is_insertion {
-                true => tree.insert(&point(payload), payload).unwrap(),
-                false => assert!(tree.delete(&point(payload), payload).unwrap()),
-            });
-            if !was_interrupted {
-                break;
-            }
-            let Some((is_there, cut)) = *outcome.lock().unwrap() else { panic!("the search did not run") };
-            for image in controller.images(cut, &BUDGET, 1) {
-                let tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
-                if is_there == is_insertion && tree.contains(&point(payload), payload).unwrap() != is_there {
-                    return true;
-                }
-            }
-        }
-    }
-    false
-}
-
 #[test]
 fn what_a_search_has_seen_survives_a_power_loss() {
-    assert!(!is_seen_and_gone(None));
+    let is_gone = |dropped| is_seen_and_gone::<Tree>(&small(FORMS[0]), "pmr.read.persist", dropped);
+    assert!(!is_gone(None));
     for instruction in [Instruction::Flush, Instruction::Fence] {
-        assert!(is_seen_and_gone(Some(instruction)), "{instruction:?} can be left out");
+        assert!(is_gone(Some(instruction)), "{instruction:?} can be left out");
     }
 }
 
@@ -326,7 +281,7 @@ fn is_failed_and_there(dropped: Option<Instruction>) -> bool {
             assert_eq!(Stopped::end([fails]), [true]);
             assert_eq!(*outcome.lock().unwrap(), Some(true), "there was space");
             storage.disarm();
-            for image in controller.images(controller.events(), &BUDGET, 1) {
+            for image in controller.images(controller.events(), &IMAGES, 1) {
                 let recovered = Tree::open(&*image.storage(), "tree", &options).unwrap();
                 let payload = if is_insertion { 9 } else { 1 };
                 if recovered.contains(&point(payload), payload).unwrap() == is_insertion {

@@ -25,6 +25,7 @@ mod pmr;
 mod pmr_threads;
 mod relied_on;
 mod scenario;
+mod seen;
 mod support;
 mod threads;
 mod unnoticed;

@@ -98,7 +98,7 @@ impl PyDataset {
         let snapshot = self.dataset.snapshot();
         // Finds wrong names and places at once, and not where the answer is used.
         let rows = py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
-        Ok(PyAnswer::new(self.owner.clone(), rows.schema().clone(), snapshot, query))
+        Ok(PyAnswer::new(self.owner.clone(), snapshot, query, rows))
     }
 
     fn write<'py>(

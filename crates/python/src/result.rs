@@ -61,11 +61,9 @@ enum Question {
         snapshot: Box<Snapshot>,
         query: Box<Query>,
     },
-    /// The script has one statement. Its first answer has begun already.
     Statement {
         script: Script,
         params: Vec<Param>,
-        begun: Mutex<Option<Box<Answer>>>,
     },
 }
 
@@ -76,29 +74,34 @@ pub struct PyAnswer {
     owner: Arc<Owner>,
     schema: SchemaRef,
     question: Question,
+    /// The rows that were begun when the question was asked, for the first use.
+    begun: Mutex<Option<Reading>>,
 }
 
 impl PyAnswer {
-    pub fn new(owner: Arc<Owner>, schema: SchemaRef, snapshot: Snapshot, query: Query) -> Self {
-        Self { owner, schema, question: Question::Query { snapshot: Box::new(snapshot), query: Box::new(query) } }
+    /// The answer of a query whose rows have begun, so that wrong names and places are found at once.
+    pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query, rows: Rows) -> Self {
+        let question = Question::Query { snapshot: Box::new(snapshot), query: Box::new(query) };
+        let schema = rows.schema().clone();
+        Self { owner, schema, question, begun: Mutex::new(Some(Reading::Rows(rows))) }
     }
 
-    /// The answer of a statement, which has begun.
+    /// The answer of a statement that has begun. The script has this statement alone.
     pub fn of_statement(owner: Arc<Owner>, script: Script, params: Vec<Param>, answer: Answer) -> Self {
         let schema = answer.schema().clone();
-        let begun = Mutex::new(Some(Box::new(answer)));
-        Self { owner, schema, question: Question::Statement { script, params, begun } }
+        let begun = Mutex::new(Some(Reading::Statement(Box::new(answer))));
+        Self { owner, schema, question: Question::Statement { script, params }, begun }
     }
 
     fn run(&self, py: Python<'_>) -> Result<Reading> {
         let store = self.owner.store()?;
+        if let Some(reading) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Ok(reading);
+        }
         py.detach(|| match &self.question {
             Question::Query { snapshot, query } => Ok(Reading::Rows(snapshot.query(query)?)),
-            Question::Statement { script, params, begun } => {
-                if let Some(answer) = begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    return Ok(Reading::Statement(answer));
-                }
-                let answer = self.owner.session()?.run(&store, script.clone(), params)?;
+            Question::Statement { script, params } => {
+                let answer = self.owner.session()?.run(&store, script.clone(), params.clone())?;
                 Ok(Reading::Statement(Box::new(answer)))
             }
         })

@@ -1,11 +1,10 @@
 //! The layout of nodes: a header, then entries of whole words.
 //!
-//! ```text
-//! word 0      level (bits 0 to 7; 0 in leaves), number of entries (from bit 32 on; sorted nodes)
-//! word 1      offset of the next leaf, 0 in the last one; 0 in inner nodes
-//! word 2..    the bitmap, in leaves that have one
-//! further     the entries: key, then value or child, then the tag in leaves that have some
-//! ```
+//! - word 0: the level in bits 0 to 7, which is 0 in leaves. Sorted nodes have their number of
+//!   entries from bit 32 on.
+//! - word 1: the offset of the next leaf, 0 in the last one and in inner nodes.
+//! - word 2 and further: the bitmap, in leaves that have one.
+//! - then the entries: key, then value or child. Some leaves have a tag behind each.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 

@@ -1,11 +1,10 @@
 //! The redo log: changes of several words at once, each committed by one word (T3 to T5).
 //!
-//! ```text
-//! word 0      state: 0, or "committed" with the length of the body and the number of this use
-//! words 1, 2  the blocks that the change acquires
-//! word 3      the block that it releases
-//! word 4..    the body: ranges of words, each behind a word that names its place
-//! ```
+//! - word 0, state: 0, or "committed", the length of the body, and the number of this use.
+//! - words 1 and 2: the blocks that the change acquires.
+//! - word 3: the block that it releases.
+//! - then the body: ranges of words, each behind a word that names its place.
+//!
 //! The last word of each later line is its stamp: the number of the use. The stores to one line
 //! become durable in their order. So a line with the stamp is whole, and the entry is committed if
 //! its first line says so and all others have the stamp. One fence makes all of them durable.

@@ -1,7 +1,7 @@
 //! B+-trees: a map from keys to values of fixed widths, in one family (Ni and others 2020, "Closing
 //! the Performance Gap between DRAM and PM for In-Memory Index Structures").
 //!
-//! A tree is a [`BTree`] with a [`Method`]: a form of leaves, and a way of making changes durable.
+//! A tree is a [`BTree`] with a method: a form of leaves, and a way of making changes durable.
 //! Keys and values are arrays of words.
 //!
 //! The invariants T1 to T7 are those of decision 42, which argues for each of them:

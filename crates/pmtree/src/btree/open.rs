@@ -38,12 +38,12 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
-    /// 1. the tree's block, and the nodes on one path from the root to a leaf, are blocks of the
-    ///    length for this shape, with levels that decrease by one; all leaves, if inner nodes are
-    ///    in memory;
-    /// 2. the log can be completed or undone;
-    /// 3. the pool has no blocks, if its root word names no tree;
-    /// 4. the tree was closed, if its operations are not durable.
+    /// 1. The tree's block and the nodes on one path from the root to a leaf are blocks of the
+    ///    length for this shape. Their levels decrease by one. If inner nodes are in memory, all
+    ///    leaves are checked.
+    /// 2. The log can be completed or undone.
+    /// 3. If the root word names no tree, the pool has no blocks.
+    /// 4. If operations are not durable, the tree was closed.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         let found = Pool::find(storage, name, &creation::pool_options(M::LAYOUT_ID, &options.pool))?;
         let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool())? else {

@@ -10,6 +10,7 @@ use super::options::Options;
 use super::tree::PmrTree;
 use crate::Result;
 use crate::rtree::LeafForm;
+use crate::rtree::pack::pack;
 use crate::rtree::rect::Rect;
 
 /// Fewer leaves than this are read by one thread.
@@ -40,12 +41,15 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             recovered.iter().map(|found| (tree.new_stub(found.leaf, &found.map, found.used), found.rect)).collect();
         for level in 1.. {
             let mut nodes = Vec::new();
-            tree.pack(level, &mut children, &mut nodes);
-            if let [(root, _)] = nodes.as_slice() {
+            pack(&mut children, tree.inner_fan_out, &mut nodes);
+            children = nodes
+                .iter()
+                .map(|node| (tree.new_inner(level, node), bounds(node.iter().map(|(_, rect)| *rect))))
+                .collect();
+            if let [(root, _)] = children.as_slice() {
                 tree.root.store(*root, Ordering::SeqCst);
                 break;
             }
-            children = nodes;
         }
         Ok(tree)
     }
@@ -90,24 +94,5 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
         let used = map.slots(&self.layout).max().map_or(0, |slot| slot + 1);
         Ok(Recovered { leaf, rect, map, used })
-    }
-
-    /// Makes full nodes of a level: the children are cut along the axis on which they reach
-    /// farthest, at whole nodes, until they fit into one.
-    fn pack(&self, level: u64, children: &mut [(u64, Rect<D>)], nodes: &mut Vec<(u64, Rect<D>)>) {
-        let rect = bounds(children.iter().map(|(_, rect)| *rect));
-        if children.len() <= self.inner_fan_out {
-            nodes.push((self.new_inner(level, children), rect));
-            return;
-        }
-        let extent = |axis: usize| rect.max()[axis] - rect.min()[axis];
-        let axis = (0..D).max_by(|left, right| extent(*left).total_cmp(&extent(*right))).unwrap_or(0);
-        // A box without entries has no centre, and any place is as good.
-        let centre = |(_, rect): &(u64, Rect<D>)| rect.min()[axis] / 2.0 + rect.max()[axis] / 2.0;
-        children.sort_unstable_by(|left, right| centre(left).total_cmp(&centre(right)));
-        let parts = children.len().div_ceil(self.inner_fan_out);
-        let (left, right) = children.split_at_mut(children.len() * (parts / 2) / parts);
-        self.pack(level, left, nodes);
-        self.pack(level, right, nodes);
     }
 }
