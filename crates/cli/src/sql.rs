@@ -1,45 +1,105 @@
 //! `terrane sql`: runs SQL statements and prints their rows.
 
+mod shell;
+
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arrow_schema::SchemaRef;
 use terrane::Store;
-use terrane_formats::{GeometryColumns, OutputFormat, WriteOptions};
+use terrane_formats::OutputFormat;
 use terrane_sql::{Answer, Script, Session, SqlError};
 
 use crate::args::{Common, SqlArguments};
 use crate::failure::Failure;
 use crate::messages::Messages;
-use crate::{environment, output, place, shape};
+use crate::place::{self, StorePlace};
+use crate::{environment, output, shape};
 
 pub fn run(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = output::row_format(environment::query_format(arguments.format)?)?;
     let session = Session::new(&place::session_options(common))?;
-    let texts = texts(arguments)?;
-    // All are parsed before the first one runs.
-    let scripts = texts.iter().map(|text| session.parse(text)).collect::<Result<Vec<Script>, SqlError>>()?;
-    let mut store = open(arguments, common, messages)?;
-    let mut is_first = true;
-    for mut script in scripts {
-        while !script.is_empty() {
-            if !is_first {
-                // The newest state. The old one is closed first: one memory limit holds for both.
-                session.forget_store();
-                drop(store);
-                store = open(arguments, common, messages)?;
-            }
-            is_first = false;
-            if let Some(answer) = session.run_next(&mut script, &store, &arguments.params)? {
-                print(answer, format, common, messages)?;
-            }
-        }
+    let connection = Connection { session, arguments, common, messages, writer: None };
+    let has_statements = !arguments.sql.is_empty() || !arguments.files.is_empty();
+    if !has_statements && io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return shell::Shell::new(connection, format)?.run();
     }
-    Ok(())
+    run_texts(connection, &texts(arguments)?, format)
 }
 
-fn open(arguments: &SqlArguments, common: &Common, messages: &Messages) -> Result<Arc<Store>, Failure> {
-    Ok(Arc::new(place::open_to_query(&arguments.store, common, messages)?))
+fn run_texts(mut connection: Connection<'_>, texts: &[String], format: OutputFormat) -> Result<(), Failure> {
+    // All are parsed before the first one runs.
+    let scripts = texts.iter().map(|text| connection.session.parse(text)).collect::<Result<Vec<Script>, SqlError>>()?;
+    let mut outcome = Ok(());
+    for mut script in scripts {
+        while !script.is_empty() && outcome.is_ok() {
+            outcome = connection.run_next(&mut script, format, None);
+        }
+    }
+    outcome.and(connection.close())
+}
+
+/// The store of a run. A statement that reads opens it anew, for the newest state. The first one
+/// that changes it opens it for writing, until the connection is closed.
+struct Connection<'a> {
+    session: Session,
+    arguments: &'a SqlArguments,
+    common: &'a Common,
+    messages: &'a Messages,
+    writer: Option<(StorePlace, Arc<Store>)>,
+}
+
+impl Connection<'_> {
+    /// Runs the next statement of a script, and prints its rows.
+    fn run_next(
+        &mut self,
+        script: &mut Script,
+        format: OutputFormat,
+        stop: Option<Arc<AtomicBool>>,
+    ) -> Result<(), Failure> {
+        let store = self.store(self.session.changes_next(script))?;
+        if let Some(mut answer) = self.session.run_next(script, &store, &self.arguments.params)? {
+            if let Some(stop) = stop {
+                answer.stop_when(stop);
+            }
+            let done = answer.done();
+            print(answer, format, self.common, self.messages)?;
+            if let Some((done, rows)) = done {
+                self.messages.answer(format_args!("{} {done}", terrane::counted(rows, "row", "rows")));
+            }
+        }
+        // One memory limit holds for this state and the next one.
+        self.session.forget_store();
+        Ok(())
+    }
+
+    fn store(&mut self, to_write: bool) -> Result<Arc<Store>, Failure> {
+        if let Some((_, store)) = &self.writer {
+            return Ok(store.clone());
+        }
+        let path = &self.arguments.store;
+        if !to_write {
+            return Ok(Arc::new(place::open_to_query(path, self.common, self.messages)?));
+        }
+        if self.arguments.read_only {
+            return Err(Failure::usage("the statement changes the store, which --read-only forbids"));
+        }
+        let place = StorePlace::examine(path)?;
+        let store = Arc::new(place.open(None, self.common, self.messages)?);
+        self.writer = Some((place, store.clone()));
+        Ok(store)
+    }
+
+    /// Closes the store if it is open for writing.
+    fn close(&mut self) -> Result<(), Failure> {
+        self.session.forget_store();
+        let Some((place, store)) = self.writer.take() else { return Ok(()) };
+        match Arc::into_inner(store) {
+            Some(store) => place.close(store, self.messages),
+            None => Err(Failure::new(Failure::FAILURE, "the store is in use and cannot be closed".to_owned())),
+        }
+    }
 }
 
 /// The texts of statements: arguments and files, or standard input.
@@ -66,7 +126,7 @@ fn print(mut answer: Answer, format: OutputFormat, common: &Common, messages: &M
     if schema.fields().is_empty() && first.as_ref().is_none_or(|batch| batch.num_rows() == 0) {
         return Ok(());
     }
-    let writer = output::answers_to_stdout(format, write_options(&schema), place::working_memory(common));
+    let writer = output::answers_to_stdout(format, terrane_sql::write_options(&schema), place::working_memory(common));
     let mut failed = None;
     let rest = std::iter::from_fn(|| {
         let next = answer.next_batch().transpose()?;
@@ -79,18 +139,6 @@ fn print(mut answer: Answer, format: OutputFormat, common: &Common, messages: &M
     let printed = output::print_batches(&schema, &mut batches, writer, messages);
     drop(batches);
     failed.map_or(printed, |error| Err(error.into()))
-}
-
-/// The first column of geometries is that of the rows.
-fn write_options(schema: &SchemaRef) -> WriteOptions {
-    let extension = |name: &str, field: &arrow_schema::Field| field.metadata().get(name).cloned().unwrap_or_default();
-    let geometry = schema.fields().iter().find(|field| extension("ARROW:extension:name", field) == "geoarrow.wkb");
-    WriteOptions {
-        geometry: geometry
-            .map_or(GeometryColumns::None, |field| GeometryColumns::Column { name: field.name().clone() }),
-        planar: geometry.is_some_and(|field| !extension("ARROW:extension:metadata", field).contains("OGC:CRS84")),
-        ..WriteOptions::default()
-    }
 }
 
 impl From<SqlError> for Failure {

@@ -223,7 +223,7 @@ impl PyDatabase {
     }
 
     /// Runs statements of SQL, separated by `;`, and gives the answer of the last. `params` are the
-    /// values of `$1`, `$2`, ….
+    /// values of `$1`, `$2`, …. A statement that changes the store is done when this returns.
     #[pyo3(signature = (statements, params=None))]
     fn sql(&self, py: Python<'_>, statements: &str, params: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<PyAnswer> {
         let store = self.owner.store()?;
@@ -231,11 +231,14 @@ impl PyDatabase {
         let begun = py.detach(|| {
             let session = self.owner.session()?;
             let last = session.run_all_but_last(&store, statements, &params)?;
+            let changes = session.changes(&last);
             let answer = session.run(&store, last.clone(), &params)?;
-            Ok::<_, Failure>((last, answer))
+            match changes {
+                true => PyAnswer::of_change(self.owner.clone(), answer),
+                false => Ok(PyAnswer::of_statement(self.owner.clone(), last, params.clone(), answer)),
+            }
         });
-        let (last, answer) = begun?;
-        Ok(PyAnswer::of_statement(self.owner.clone(), last, params, answer))
+        Ok(begun?)
     }
 
     /// Drops a dataset, with its records and indexes.

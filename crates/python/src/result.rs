@@ -23,6 +23,7 @@ const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 pub enum Reading {
     Rows(Rows),
     Statement(Box<Answer>),
+    Kept(std::vec::IntoIter<RecordBatch>),
 }
 
 impl Reading {
@@ -30,6 +31,7 @@ impl Reading {
         match self {
             Self::Rows(rows) => Ok(rows.next_batch()?),
             Self::Statement(answer) => Ok(answer.next_batch()?),
+            Self::Kept(batches) => Ok(batches.next()),
         }
     }
 }
@@ -65,6 +67,12 @@ enum Question {
         script: Script,
         params: Vec<Param>,
     },
+    /// A statement that changed the store, which is never run again: the rows that it returned, and
+    /// the number of rows that it changed.
+    Change {
+        batches: Vec<RecordBatch>,
+        rows: Option<u64>,
+    },
 }
 
 /// The answer of a query. Each use runs the query again, on the same snapshot. A statement of SQL
@@ -93,6 +101,16 @@ impl PyAnswer {
         Self { owner, schema, question: Question::Statement { script, params }, begun }
     }
 
+    /// The answer of a statement that has changed the store.
+    pub fn of_change(owner: Arc<Owner>, mut answer: Answer) -> Result<Self> {
+        let (schema, rows) = (answer.schema().clone(), answer.done().map(|(_, rows)| rows));
+        let mut batches = Vec::new();
+        while let Some(batch) = answer.next_batch()? {
+            batches.push(batch);
+        }
+        Ok(Self { owner, schema, question: Question::Change { batches, rows }, begun: Mutex::new(None) })
+    }
+
     fn run(&self, py: Python<'_>) -> Result<Reading> {
         let store = self.owner.store()?;
         if let Some(reading) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -104,6 +122,7 @@ impl PyAnswer {
                 let answer = self.owner.session()?.run(&store, script.clone(), params.clone())?;
                 Ok(Reading::Statement(Box::new(answer)))
             }
+            Question::Change { batches, .. } => Ok(Reading::Kept(batches.clone().into_iter())),
         })
     }
 
@@ -111,7 +130,7 @@ impl PyAnswer {
     fn dataset_schema(&self) -> Option<Arc<Schema>> {
         match &self.question {
             Question::Query { snapshot, .. } => Some(snapshot.schema()),
-            Question::Statement { .. } => None,
+            Question::Statement { .. } | Question::Change { .. } => None,
         }
     }
 }
@@ -133,6 +152,15 @@ impl PyAnswer {
     /// The schema, by the Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         PySchema::new(self.schema.clone()).into_pyobject(py)?.call_method0("__arrow_c_schema__")
+    }
+
+    /// Number of rows that a statement of SQL inserted, changed or deleted; None for other answers.
+    #[getter]
+    fn rows_changed(&self) -> Option<u64> {
+        match &self.question {
+            Question::Change { rows, .. } => *rows,
+            _ => None,
+        }
     }
 
     /// Names of the columns.
@@ -231,7 +259,7 @@ impl PyAnswer {
             while rows.next_batch()?.is_some() {}
             match rows {
                 Reading::Rows(rows) => Ok(rows.explanation().to_string()),
-                Reading::Statement(_) => Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement")),
+                _ => Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement")),
             }
         })
         .map_err(PyErr::from)

@@ -7,7 +7,7 @@ use terrane::{Options, Store};
 use terrane_space::geometry::to_wkt;
 use terrane_sql::{Answer, Param, Script, Session, SessionOptions, SqlError};
 
-use crate::error::{Error, Failure, MemoryLimitError, Result, UsageError, usage};
+use crate::error::{Error, Failure, MemoryLimitError, RefusedError, Result, UsageError, usage};
 use crate::values::{Plain, plain};
 
 /// A session of a store.
@@ -34,6 +34,11 @@ impl SqlSession {
         Ok(script)
     }
 
+    /// Whether the next statement changes the store.
+    pub fn changes(&self, script: &Script) -> bool {
+        self.0.changes_next(script)
+    }
+
     /// Begins the answer of a script of one statement.
     pub fn run(&self, store: &Arc<Store>, mut script: Script, params: &[Param]) -> Result<Answer> {
         self.0.run_next(&mut script, store, params)?.ok_or_else(|| usage("there is no statement"))
@@ -51,6 +56,7 @@ impl From<SqlError> for Failure {
         match error {
             SqlError::Store(error) => Self::Engine(error, None),
             SqlError::Memory { .. } => Self::Python(MemoryLimitError::new_err(message)),
+            SqlError::Refused(_) => Self::Python(RefusedError::new_err(message)),
             SqlError::Execution(_) => Self::Python(Error::new_err(message)),
             _ => Self::Python(UsageError::new_err(message)),
         }

@@ -9,6 +9,7 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::error::{DataFusionError, Result};
 use terrane::Store;
 
+use crate::error::SqlError;
 use crate::files::{FileTable, is_file_name};
 use crate::table::DatasetTable;
 
@@ -24,6 +25,41 @@ pub(crate) struct StatementCatalog(Arc<Tables>);
 impl StatementCatalog {
     pub fn new(store: Arc<Store>, pushes_down: bool, reads_files: bool) -> Self {
         Self(Arc::new(Tables { store, pushes_down, reads_files, tables: Mutex::default() }))
+    }
+
+    /// The same tables in their newest state.
+    pub fn renewed(&self) -> Self {
+        let Tables { store, pushes_down, reads_files, .. } = &*self.0;
+        Self::new(store.clone(), *pushes_down, *reads_files)
+    }
+
+    /// Adds a table, in place of one that has its name.
+    pub fn add(&self, name: &str, table: Arc<dyn TableProvider>) {
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), table);
+    }
+
+    /// The names of datasets and added tables.
+    pub fn table_names(&self) -> Vec<String> {
+        let mut names = self.0.store.dataset_names();
+        let tables = self.0.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        names.extend(tables.keys().filter(|name| !self.0.is_dataset(name)).cloned());
+        names
+    }
+
+    /// The state of a dataset that the statement reads.
+    ///
+    /// # Errors
+    /// There is no such dataset.
+    pub fn dataset(&self, name: &str) -> Result<DatasetTable, SqlError> {
+        // Found as a table first, so that all queries of the statement read one state.
+        let table = self.0.find(name).map_err(|error| SqlError::planning(&error, ""))?;
+        match table.as_ref().and_then(|table| table.downcast_ref::<DatasetTable>()) {
+            Some(table) => Ok(table.clone()),
+            None => Err(SqlError::Store(terrane::Error::UnknownDataset {
+                name: name.to_owned(),
+                existing: self.0.store.dataset_names(),
+            })),
+        }
     }
 
     /// The names of a table's columns; none if there is no such table.

@@ -27,6 +27,8 @@ pub enum SqlError {
     },
     /// The values do not allow the operation.
     Execution(String),
+    /// A row cannot be stored: its values have to be corrected.
+    Refused(String),
     /// An error of the store.
     Store(terrane::Error),
 }
@@ -41,7 +43,7 @@ impl fmt::Display for SqlError {
                 "the memory limit leaves {bytes} bytes for sorting, grouping and joining, which do not suffice; raise \
                  the limit: {reason}"
             ),
-            Self::Execution(reason) => f.write_str(reason),
+            Self::Execution(reason) | Self::Refused(reason) => f.write_str(reason),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -68,6 +70,7 @@ impl SqlError {
         match self {
             Self::Statement { .. } => 2,
             Self::Memory { .. } | Self::Execution(_) => 1,
+            Self::Refused(_) => terrane::Error::REFUSED,
             Self::Store(error) => error.exit_code(),
         }
     }

@@ -1,7 +1,7 @@
 //! SQL over a Terrane store: Apache DataFusion with datasets as tables and spatial functions.
 //!
-//! A [`Session`] runs the statements of a [`Script`] in order. They read only. Each sees the state
-//! of the store at its start. Filters on geometries and attributes are answered by the engine's
+//! A [`Session`] runs the statements of a [`Script`] in order. Each sees the state of the store at
+//! its start. Filters on geometries and attributes are answered by the engine's
 //! indexes; `EXPLAIN` shows how.
 
 #![forbid(unsafe_code)]
@@ -18,12 +18,15 @@ mod nearest;
 mod operators;
 mod prepared;
 mod pushdown;
+mod runner;
 mod scan;
 mod session;
 mod statement;
 mod table;
+mod write;
 
 pub use error::SqlError;
 pub use prepared::Param;
 pub use session::{Answer, Script, Session, SessionOptions};
-pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX};
+pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
+pub use write::write_options;

@@ -12,6 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::SqlError;
+use crate::write::is_write;
 
 /// The prepared statements of a session.
 #[derive(Default)]
@@ -26,6 +27,20 @@ pub(crate) enum Step {
 }
 
 impl Prepared {
+    /// Whether a statement changes the store.
+    pub fn changes(&self, statement: &Statement) -> bool {
+        match statement {
+            Statement::Statement(inner) => match &**inner {
+                SqlStatement::Execute { name: Some(name), .. } => {
+                    let prepared = self.0.get(name.to_string().trim_matches('"'));
+                    prepared.is_some_and(|(_, statement)| is_write(statement))
+                }
+                inner => is_write(inner),
+            },
+            _ => false,
+        }
+    }
+
     /// Keeps, forgets or fills in a prepared statement.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Sessions: statements run in order against a store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
@@ -14,10 +14,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
-use datafusion::physical_plan::execute_stream;
-use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext};
+use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use futures::StreamExt;
@@ -34,7 +32,9 @@ use crate::join::SpatialJoinRule;
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
 use crate::prepared::{Param, Prepared, Step};
-use crate::statement::{Names, parse, prepare};
+use crate::runner::Runner;
+use crate::statement::parse;
+use crate::write;
 
 /// Bytes of memory per thread below which fewer threads are used.
 const THREAD_BYTES: usize = 4 << 20;
@@ -47,6 +47,8 @@ extensions_options! {
         /// Whether filters, limits and projections are pushed down to the indexes. The rows are the
         /// same.
         pub pushdown: bool, default = true
+        /// Whether the changes of a statement are made together, or else record by record.
+        pub atomic: bool, default = false
     }
 }
 
@@ -107,6 +109,8 @@ pub struct Answer {
     batches: Receiver<Result<RecordBatch, DataFusionError>>,
     task: Option<JoinHandle<()>>,
     stop: Option<Arc<AtomicBool>>,
+    /// What was done to how many rows.
+    done: Option<(&'static str, u64)>,
     schema: SchemaRef,
     memory_bytes: usize,
     runtime: Handle,
@@ -170,11 +174,18 @@ impl Session {
         Ok(Script { text: text.to_owned(), statements })
     }
 
+    /// Whether the next statement of a script changes the store, which then has to be open for
+    /// writing.
+    pub fn changes_next(&self, script: &Script) -> bool {
+        script.statements.front().is_some_and(|statement| self.prepared().changes(statement))
+    }
+
     /// Runs the next statement of a script on a store; `None` at the end. `params` are the values
-    /// of `$1`, `$2`, ….
+    /// of `$1`, `$2`, …. A statement that changes the store is done when this returns.
     ///
     /// # Errors
-    /// The statement cannot be planned, or changes data. Errors of execution come with the answer.
+    /// The statement cannot be planned. A statement that changes the store has failed. Errors of
+    /// queries come with the answer.
     pub fn run_next(
         &self,
         script: &mut Script,
@@ -182,46 +193,53 @@ impl Session {
         params: &[Param],
     ) -> Result<Option<Answer>, SqlError> {
         let Some(statement) = script.statements.pop_front() else { return Ok(None) };
-        let step = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).step(statement, params)?;
-        let Step::Run(mut statement, params) = step else { return Ok(Some(self.nothing())) };
+        let step = self.prepared().step(statement, params)?;
+        let Step::Run(statement, params) = step else { return Ok(Some(self.nothing())) };
+        let options = self.options();
+        let runner = Runner {
+            store: store.clone(),
+            catalog: StatementCatalog::new(store.clone(), options.pushdown, self.reads_files),
+            context: self.context.clone(),
+            params: Arc::new(params),
+            text: script.text.as_str().into(),
+            memory_bytes: self.memory_bytes,
+            reads_files: self.reads_files,
+            is_atomic: options.atomic,
+        };
+        let statement = match *statement {
+            Statement::Statement(inner) if write::is_run_here(&inner) => return self.write(runner, *inner).map(Some),
+            other => other,
+        };
         check_reads(&statement)?;
-        let pushes_down = self.options().pushdown;
-        let catalog = StatementCatalog::new(store.clone(), pushes_down, self.reads_files);
-        self.context.register_catalog(CATALOG, Arc::new(catalog.clone()));
-        let columns = Box::new(move |table: &str| catalog.columns(table));
-        let names = Names { tables: store.dataset_names(), columns };
-        let (text, context) = (script.text.clone(), self.context.clone());
-        let memory_bytes = self.memory_bytes;
-        let (stream, schema) = self.block_on(async move {
-            prepare(&mut statement, &names, &params)?;
-            let failed = |error| SqlError::planning(&error, &text);
-            let plan: LogicalPlan = context.state().statement_to_plan(*statement).await.map_err(failed)?;
-            let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
-            options.verify_plan(&plan).map_err(failed)?;
-            let frame = context.execute_logical_plan(plan).await.map_err(failed)?;
-            let (state, plan) = frame.into_parts();
-            let plan = state.create_physical_plan(&plan).await.map_err(failed)?;
-            let schema = plan.schema();
-            let stream = execute_stream(plan, state.task_ctx());
-            stream.map(|stream| (stream, schema)).map_err(|error| SqlError::execution(&error, memory_bytes))
-        })?;
+        let (stream, schema) = self.block_on(async move { runner.run(statement).await })?;
+        Ok(Some(self.answer(stream, schema)))
+    }
+
+    fn write(&self, runner: Runner, statement: SqlStatement) -> Result<Answer, SqlError> {
+        let written = self.block_on(async move { write::write(&runner, statement).await })?;
+        let answer = match written.returned {
+            Some((stream, schema)) => self.answer(stream, schema),
+            None => self.nothing(),
+        };
+        Ok(Answer { done: written.rows.map(|rows| (written.done, rows)), ..answer })
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, Prepared> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, stream: SendableRecordBatchStream, schema: SchemaRef) -> Answer {
         let (sender, batches) = channel(1);
         let task = self.runtime.spawn(send_batches(stream, sender));
-        Ok(Some(Answer {
-            batches,
-            task: Some(task),
-            stop: None,
-            schema,
-            memory_bytes,
-            runtime: self.runtime.handle().clone(),
-        }))
+        Answer { batches, task: Some(task), schema, ..self.nothing() }
     }
 
     /// The answer of a statement without rows.
     fn nothing(&self) -> Answer {
         let (_, batches) = channel(1);
         let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
-        Answer { batches, task: None, stop: None, schema: Arc::new(Schema::empty()), memory_bytes, runtime }
+        let schema = Arc::new(Schema::empty());
+        Answer { batches, task: None, stop: None, done: None, schema, memory_bytes, runtime }
     }
 
     /// The names of all functions.
@@ -275,7 +293,7 @@ fn register_operators(context: &SessionContext) -> Result<(), SqlError> {
     context.state_ref().write().register_expr_planner(Arc::new(SpatialOperators)).map_err(failed)
 }
 
-/// Refuses statements that change something.
+/// Refuses statements that are not available.
 fn check_reads(statement: &Statement) -> Result<(), SqlError> {
     let reads = match statement {
         Statement::Statement(statement) => matches!(
@@ -297,10 +315,7 @@ fn check_reads(statement: &Statement) -> Result<(), SqlError> {
         true => Ok(()),
         false => {
             let word = statement.to_string().split_whitespace().next().unwrap_or_default().to_uppercase();
-            Err(SqlError::refused(format!(
-                "{word} is not available, because statements only read; to change the store, use terrane import, \
-                 terrane insert, terrane delete and other commands"
-            )))
+            Err(SqlError::refused(format!("{word} is not available")))
         }
     }
 }
@@ -309,6 +324,11 @@ impl Answer {
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// What a statement has done, and to how many rows, such as "inserted" and 3.
+    pub fn done(&self) -> Option<(&'static str, u64)> {
+        self.done
     }
 
     /// Ends the answer with an error soon after the value becomes true.

@@ -10,7 +10,8 @@ use datafusion::sql::sqlparser::ast::{
     ObjectNamePart, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::chains::balance;
@@ -40,11 +41,30 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
             "the statements have {count} words and signs; at most {SQL_TOKENS_MAX} are possible"
         )));
     }
-    let parser = DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(NESTING_MAX).build();
-    let statements = parser.and_then(|mut parser| parser.parse_statements());
-    let mut statements: Vec<Statement> = statements.map_err(failed)?.into();
+    let mut statements = Vec::new();
+    for tokens in tokens.split(|token| token.token == Token::SemiColon) {
+        let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
+        let Some(first) = first else { continue };
+        // The COPY of DataFusion is another one.
+        if matches!(&first.token, Token::Word(word) if word.keyword == Keyword::COPY) {
+            let parser = Parser::new(&dialect).with_recursion_limit(NESTING_MAX);
+            let copy = parser.with_tokens_with_locations(tokens.to_vec()).parse_statements().map_err(parser_failed)?;
+            statements.extend(copy.into_iter().map(|copy| Statement::Statement(Box::new(copy))));
+            continue;
+        }
+        let parser =
+            DFParserBuilder::new(tokens.to_vec()).with_dialect(&dialect).with_recursion_limit(NESTING_MAX).build();
+        statements.extend(parser.and_then(|mut parser| parser.parse_statements()).map_err(failed)?);
+    }
     statements.iter_mut().try_for_each(balance_statement)?;
     Ok(statements)
+}
+
+/// Whether a text ends a statement: its last token is a semicolon, outside of quotes and comments.
+pub fn ends_with_semicolon(text: &str) -> bool {
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().unwrap_or_default();
+    let last = tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_)));
+    last.is_some_and(|token| *token == Token::SemiColon)
 }
 
 fn balance_statement(statement: &mut Statement) -> Result<(), SqlError> {
@@ -89,7 +109,7 @@ fn rewrite<S: VisitMut + ast::Visit>(statement: &mut S, names: &Names, params: &
 }
 
 /// The name that is equal, or else the only one that is equal without regard to case.
-fn found<'n>(names: &'n [String], wanted: &str) -> Option<&'n String> {
+pub(crate) fn found<'n>(names: &'n [String], wanted: &str) -> Option<&'n String> {
     names.iter().find(|name| *name == wanted).or_else(|| {
         let wanted = wanted.to_lowercase();
         let mut equal = names.iter().filter(|name| name.to_lowercase() == wanted);
@@ -245,7 +265,7 @@ impl VisitorMut for Rewriter<'_> {
                 let is_geometry = name.to_string().eq_ignore_ascii_case(CAST);
                 if is_geometry {
                     let inner = std::mem::replace(&mut **inner, Expr::Value(Value::Null.into()));
-                    *expr = call(CAST, inner);
+                    *expr = call(CAST, vec![inner]);
                 }
             }
             _ => {}
@@ -254,14 +274,16 @@ impl VisitorMut for Rewriter<'_> {
     }
 }
 
-fn call(name: &str, argument: Expr) -> Expr {
+/// A call of a function.
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let arguments = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument)));
     Expr::Function(ast::Function {
         name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]),
         uses_odbc_syntax: false,
         parameters: FunctionArguments::None,
         args: FunctionArguments::List(FunctionArgumentList {
             duplicate_treatment: None,
-            args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))],
+            args: arguments.collect(),
             clauses: Vec::new(),
         }),
         within_group: Vec::new(),

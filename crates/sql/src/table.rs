@@ -20,7 +20,7 @@ const GEOMETRY: &str = "geometry";
 
 /// A dataset at one moment as a table: key, coordinates or geometry, attributes, and the computed
 /// points last.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DatasetTable {
     dataset: String,
     snapshot: Snapshot,
@@ -34,6 +34,16 @@ impl DatasetTable {
         let schema = snapshot.schema();
         let arrow = arrow_schema(&schema);
         Self { dataset, snapshot, schema, arrow, pushes_down }
+    }
+
+    /// The state that is read.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Name of the computed column of points.
+    pub fn point(&self) -> Option<&str> {
+        matches!(self.schema.geometry, GeometryColumn::Point { .. }).then(|| self.geometry())
     }
 
     /// Name of the column of geometries.

@@ -10,7 +10,40 @@ use terrane_space::geometry::{Coordinates, Tree, TreeBody, from_wkt};
 use crate::database::{Database, Mode};
 
 /// Functions that lack some or all of the cases, the number of failed cases, and the reason.
-const NOT_AVAILABLE: &[(&str, usize, &str)] = &[];
+const NOT_AVAILABLE: &[(&str, usize, &str)] = &[
+    ("replace", 7, "of ST_UnaryUnion"),
+    ("st_area", 20, "options of ST_Buffer as text; three buffers differ by 1e-8"),
+    ("st_boundary", 7, "of collections in collections"),
+    ("st_buildarea", 8, "not available"),
+    ("st_concavehull", 1, "not available"),
+    ("st_delaunaytriangles", 6, "not available"),
+    ("st_difference", 2, "of lines and lines, and of collections"),
+    ("st_equals", 25, "of ST_ConcaveHull"),
+    ("st_hausdorffdistance", 7, "from vertices only"),
+    ("st_intersection", 3, "of lines and lines, and of collections"),
+    ("st_isempty", 16, "of ST_UnaryUnion and ST_ConcaveHull"),
+    ("st_issimple", 3, "of polygons"),
+    ("st_isvalidreason", 2, "in other words"),
+    ("st_linemerge", 15, "not available"),
+    ("st_linesubstring", 2, "of empty lines"),
+    ("st_makevalid", 11, "not available"),
+    ("st_minimumclearance", 15, "not available"),
+    ("st_minimumclearanceline", 12, "not available"),
+    ("st_normalize", 17, "not available"),
+    ("st_pointonsurface", 2, "another point"),
+    ("st_polygonize", 12, "not available"),
+    ("st_reduceprecision", 7, "not available"),
+    ("st_setsrid", 1, "with NULL as number"),
+    ("st_simplify", 29, "not available"),
+    ("st_simplifypreservetopology", 9, "not available"),
+    ("st_snap", 25, "not available"),
+    ("st_srid", 4, "with NULL as number"),
+    ("st_symdifference", 2, "of lines and lines, and of collections"),
+    ("st_transform", 2, "not available"),
+    ("st_unaryunion", 1, "not available"),
+    ("st_union", 2, "of lines and lines, and of collections"),
+    ("st_within", 1, "an invalid argument is an error"),
+];
 
 fn cases(name: &str) -> Vec<Value> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(name);

@@ -44,7 +44,8 @@ impl Database {
 
     /// A session, as a connection of `sqllogictest`.
     pub fn connect(&self) -> Connection {
-        let session = Session::new(&SessionOptions::of_store(&self.options)).unwrap();
+        let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(&self.options) };
+        let session = Session::new(&options).unwrap();
         let mut connection = Connection { session, store: self.store.clone() };
         if self.mode == Mode::NoPushdown {
             connection.rows("SET terrane.pushdown = false").unwrap();

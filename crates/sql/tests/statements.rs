@@ -27,14 +27,8 @@ fn an_unknown_column_is_marked_and_named() {
 }
 
 #[test]
-fn statements_that_change_something_are_refused() {
+fn statements_that_are_not_available_are_refused() {
     for sql in [
-        "DELETE FROM places",
-        "DELETE FROM places WHERE false",
-        "UPDATE places SET population = 1",
-        "INSERT INTO places VALUES (1)",
-        "DROP TABLE places",
-        "CREATE TABLE t AS SELECT 1",
         "SELECT 1 INTO t",
         "COPY places TO '/tmp/x.csv'",
         "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/tmp/x.csv'",

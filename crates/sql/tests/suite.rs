@@ -4,6 +4,7 @@
 mod cases;
 mod database;
 mod statements;
+mod writing;
 
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ mod rows;
 pub use crate::record::{RowError, RowGeometry};
 pub use builder::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder};
 pub(crate) use rows::BatchKeys;
-pub use rows::BatchRecords;
+pub use rows::{BatchRecords, keys_of};
 
 /// Why a batch does not fit its dataset, or the reverse.
 #[derive(Debug, thiserror::Error)]

@@ -65,6 +65,12 @@ pub enum Error {
         /// The key.
         key: Key,
     },
+    /// Another writer has changed a record since it was read.
+    #[error("another writer has changed the record with the key {key} since it was read; read it and change it again")]
+    Changed {
+        /// Its key.
+        key: Key,
+    },
     /// Another process has the store open for writing.
     #[error("the store is open for writing in {}; wait until it is closed, or open it for reading", holder(*pid))]
     Locked {
@@ -371,6 +377,7 @@ impl Error {
             | Self::Full { .. }
             | Self::Poisoned { .. }
             | Self::Memory { .. }
+            | Self::Changed { .. }
             | Self::Cancelled
             | Self::Failed(_) => Self::FAILURE,
         }

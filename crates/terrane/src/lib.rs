@@ -68,7 +68,9 @@ mod words;
 pub use backup::{BackupPoint, BackupReport, RestoreReport};
 pub use check::{CheckReport, Finding};
 pub use condition::{Condition, ConditionError};
-pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportMode, ImportReport, Importer, OnConflict, RefusedRow};
+pub use dataset::{
+    AmendOutcome, AtomicBatch, BatchOutcome, Dataset, ImportMode, ImportReport, Importer, OnConflict, RefusedRow,
+};
 pub use engine::MaintenanceCounters;
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedInfo, FeedReceiver, FeedSender, OnOverload, QueuedRecord, check_feed_name};

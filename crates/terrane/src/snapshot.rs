@@ -231,6 +231,11 @@ impl Snapshot {
         &self.handle.name
     }
 
+    /// Whether it is one of this dataset.
+    pub(crate) fn is_of(&self, handle: &Arc<DatasetHandle>) -> bool {
+        Arc::ptr_eq(&self.handle, handle)
+    }
+
     /// Whether both belong to the same dataset.
     pub(crate) fn is_of_dataset_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle)

@@ -3,6 +3,7 @@
 //! There is one program, because each one is linked with the whole crate and its dependencies. The
 //! files are its modules.
 
+mod amend;
 mod atomic_batch;
 mod attribute_queries;
 mod backup;

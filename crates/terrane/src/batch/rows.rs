@@ -6,7 +6,7 @@ use terrane_space::Point;
 
 use super::column::{ColumnValues, type_error};
 use super::{BatchError, RowError, RowGeometry};
-use crate::key::{self, KeyError, KeyType};
+use crate::key::{self, Key, KeyError, KeyType};
 use crate::record::{Encoder, GeometryRef, check_point, check_wkb, compact};
 use crate::schema::{ColumnType, GeometryColumn, Layout, Schema};
 use crate::value::{ValueRef, exact_float};
@@ -202,6 +202,21 @@ impl<'s> BatchKeys<'s> {
     pub fn encode_row(&self, row: usize, out: &mut Vec<u8>) -> Result<(), RowError> {
         encode_key(&self.values, row, out).map_err(|reason| RowError::new(self.name, reason))
     }
+}
+
+/// The keys of a batch, in the order of its rows.
+///
+/// # Errors
+/// There is no key column, or one of another type; a key that is null or too long.
+pub fn keys_of(batch: &RecordBatch, schema: &Schema) -> crate::Result<Vec<Key>> {
+    let keys = BatchKeys::new(batch, schema)?;
+    let mut encoded = Vec::new();
+    let key = |row| -> crate::Result<Key> {
+        encoded.clear();
+        keys.encode_row(row, &mut encoded)?;
+        Ok(Key::decode(schema.key.key_type, &encoded)?)
+    };
+    (0..batch.num_rows()).map(key).collect()
 }
 
 /// Resolves the key column to exactly the dataset's key type.

@@ -14,6 +14,7 @@ use crate::engine::{Entry, Origin, RoutedKey};
 use crate::key::{EncodedKey, Key, check_length};
 use crate::record::Record;
 use crate::secondary::{PRIMARY, copies_bytes};
+use crate::snapshot::Snapshot;
 use crate::words::counted;
 use crate::{Error, Result};
 
@@ -40,6 +41,8 @@ struct Planned {
 pub struct AtomicBatch<'d> {
     dataset: &'d Dataset,
     changes: BTreeMap<EncodedKey, Planned>,
+    /// The state in which the records were read that it changes.
+    read: Option<Snapshot>,
     /// Number of columns that had been widened when the batch was begun.
     widenings: usize,
 }
@@ -47,11 +50,22 @@ pub struct AtomicBatch<'d> {
 impl Dataset {
     /// Starts an atomic batch: all its changes happen, or none.
     pub fn atomic_batch(&self) -> AtomicBatch<'_> {
-        AtomicBatch { dataset: self, changes: BTreeMap::new(), widenings: self.handle.history.load().widenings() }
+        let widenings = self.handle.history.load().widenings();
+        AtomicBatch { dataset: self, changes: BTreeMap::new(), read: None, widenings }
     }
 }
 
 impl AtomicBatch<'_> {
+    /// Has [`Self::commit`] fail if a record that the batch replaces or removes is no longer the one
+    /// that a snapshot has.
+    ///
+    /// # Errors
+    /// A snapshot of another dataset.
+    pub fn unchanged_since(self, snapshot: &Snapshot) -> Result<Self> {
+        self.dataset.check_snapshot(snapshot)?;
+        Ok(Self { read: Some(snapshot.clone()), ..self })
+    }
+
     /// Adds a record with a new key.
     ///
     /// # Errors
@@ -165,6 +179,8 @@ impl AtomicBatch<'_> {
     ///
     /// # Errors
     /// - [`Error::DuplicateKey`] if an inserted key exists.
+    /// - [`Error::Changed`] if a record was changed since it was read; see
+    ///   [`Self::unchanged_since`].
     /// - [`Error::Memory`] if the changes would fill all memory components together, three eighths
     ///   of the memory limit.
     /// - A column was widened since the batch was begun.
@@ -188,6 +204,11 @@ impl AtomicBatch<'_> {
         let mut beyond = 0;
         let available = dataset.engine.environment().shares.components;
         for (number, (key, planned)) in routed.iter().zip(self.changes.values()).enumerate() {
+            if let Some(snapshot) = self.read.as_ref().filter(|_| !planned.is_new)
+                && !dataset.is_unchanged(snapshot, key)?
+            {
+                return Err(Error::Changed { key: Key::decode(dataset.schema().key.key_type, key.key)? });
+            }
             let added = match &planned.put {
                 Some(StoredPut { value, rect }) if planned.is_new => {
                     dataset.add_change(key, Change::Insert(value), *rect, &mut entry)?

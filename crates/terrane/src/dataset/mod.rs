@@ -1,5 +1,6 @@
 //! Datasets: reading and changing records.
 
+mod amend;
 mod atomic;
 mod batch;
 mod columns;
@@ -12,6 +13,7 @@ mod write;
 
 use std::sync::Arc;
 
+pub use amend::AmendOutcome;
 pub use atomic::AtomicBatch;
 pub use batch::{BatchOutcome, OnConflict, RefusedRow};
 pub use import::{ImportMode, ImportReport, Importer};

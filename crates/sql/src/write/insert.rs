@@ -1,0 +1,226 @@
+//! `INSERT`.
+
+use std::collections::HashSet;
+
+use arrow_array::RecordBatch;
+use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
+use futures::StreamExt;
+use terrane::schema::GeometryColumn;
+use terrane::{CoordinateSystem, Error, Key, OnConflict, RefusedRow};
+
+use super::conflict::Conflicts;
+use super::rows::{RowShape, with_keys};
+use super::target::{Target, last_part};
+use super::{Returning, Written, after_writing};
+use crate::error::SqlError;
+use crate::geometry::WGS84_SRID;
+use crate::runner::Runner;
+use crate::statement::call;
+
+pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, SqlError> {
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(SqlError::refused(format!("{} is not a table", insert.table)));
+    };
+    if insert.overwrite || insert.replace_into || insert.or.is_some() || !insert.assignments.is_empty() {
+        return Err(SqlError::refused("INSERT takes VALUES or a query; ON CONFLICT (key) DO UPDATE replaces records"));
+    }
+    let target = Target::new(runner, name)?;
+    let alias = match &insert.table_alias {
+        Some(alias) => alias.alias.clone(),
+        None => last_part(name)?.clone(),
+    };
+    let Some(mut source) = insert.source else {
+        return Err(SqlError::refused("INSERT without VALUES or a query is not available"));
+    };
+    let named: Vec<String> =
+        insert.columns.iter().map(|name| target.column(last_part(name)?)).collect::<Result<_, _>>()?;
+    let is_values = match &mut *source.body {
+        SetExpr::Values(values) => {
+            let names = if named.is_empty() { target.column_names() } else { named.clone() };
+            make_geometries(values, &names, &target);
+            true
+        }
+        _ => false,
+    };
+    let (mut stream, source) = runner.query(*source).await?;
+    let names = match named.is_empty() {
+        true => default_columns(&target, source.fields().len(), is_values)?,
+        false => named,
+    };
+    let shape = RowShape::new(&target.schema, target.point.as_deref(), &names)?;
+    let count = source.fields().len();
+    let ignores_point = insert.columns.is_empty() && !is_values && target.point.is_some() && count == names.len() + 1;
+    if shape.columns() != count && !ignores_point {
+        return Err(SqlError::refused(format!(
+            "INSERT has {} for {} of {:?}",
+            terrane::counted(count as u64, "value", "values"),
+            terrane::counted(names.len() as u64, "column", "columns"),
+            target.dataset.name()
+        )));
+    }
+    let conflicts = match insert.on {
+        None => None,
+        Some(OnInsert::OnConflict(conflict)) => Some(Conflicts::new(&target, alias.clone(), conflict)?),
+        Some(OnInsert::DuplicateKeyUpdate(_)) => {
+            return Err(SqlError::refused("use ON CONFLICT (key) DO UPDATE SET … = excluded.…"));
+        }
+        Some(_) => return Err(SqlError::refused("this clause of INSERT is not available")),
+    };
+    let returning = Returning::new(insert.returning, &alias.value);
+    let mut insertion = Insertion { runner, target: &target, conflicts, returning, seen: HashSet::new(), written: 0 };
+    let mut first = 0;
+    let mut all = Vec::new();
+    while let Some(batch) = stream.next().await {
+        let batch = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes));
+        let rows = batch.and_then(|batch| shape.shape(batch.columns(), batch.num_rows(), first));
+        let rows = rows.map_err(|error| after_writing(error, "inserted", insertion.written))?;
+        let count = rows.num_rows() as u64;
+        if runner.is_atomic {
+            all.push(rows);
+        } else {
+            let before = insertion.written;
+            insertion.add(&rows, first).await.map_err(|error| after_writing(error, "inserted", before))?;
+        }
+        first += count;
+    }
+    if runner.is_atomic {
+        insertion.add_all(&all)?;
+    }
+    let rows = Some(insertion.written);
+    let returned = insertion.returning.finish(runner, &target).await?;
+    Ok(Written { done: "inserted", rows, returned })
+}
+
+/// Makes the values of a column geometries if some are computed, because the rows must have one type.
+fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
+    let is_place = |name: &String| match &target.schema.geometry {
+        GeometryColumn::Geometry { name: geometry } => name == geometry,
+        GeometryColumn::Point { .. } => target.point.as_ref() == Some(name),
+    };
+    for column in (0..names.len()).filter(|column| is_place(&names[*column])) {
+        let places = || values.rows.iter().filter_map(|row| row.content.get(column));
+        if places().all(|value| matches!(value, Expr::Value(_))) {
+            continue;
+        }
+        let srid = if target.schema.system == CoordinateSystem::LonLat { WGS84_SRID } else { 0 };
+        for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(column)) {
+            let srid = Expr::Value(Value::Number(srid.to_string(), false).into());
+            *value = call("st_setsrid", vec![std::mem::replace(value, Expr::Value(Value::Null.into())), srid]);
+        }
+    }
+}
+
+/// The columns that values without names go to: the first ones of the table. A key that the store
+/// numbers itself is left out if there is a value for each other column.
+fn default_columns(target: &Target, count: usize, is_values: bool) -> Result<Vec<String>, SqlError> {
+    let mut columns = target.column_names();
+    let all = columns.len() + usize::from(target.point.is_some() && !is_values);
+    if target.schema.key.generated && count + 1 == columns.len() {
+        columns.retain(|name| *name != target.schema.key.name);
+    }
+    if count > all {
+        return Err(SqlError::refused(format!(
+            "INSERT has {} for {} of {:?}",
+            terrane::counted(count as u64, "value", "values"),
+            terrane::counted(columns.len() as u64, "column", "columns"),
+            target.dataset.name()
+        )));
+    }
+    columns.truncate(count);
+    Ok(columns)
+}
+
+/// An insertion in progress.
+struct Insertion<'a> {
+    runner: &'a Runner,
+    target: &'a Target,
+    conflicts: Option<Conflicts>,
+    returning: Returning,
+    /// The keys of the statement so far, if a conflict changes the stored record.
+    seen: HashSet<Key>,
+    written: u64,
+}
+
+impl Insertion<'_> {
+    /// Writes rows, each in its own transaction.
+    async fn add(&mut self, rows: &RecordBatch, first: u64) -> Result<(), SqlError> {
+        let outcome = self.target.dataset.write_batch(rows, OnConflict::Refuse)?;
+        self.written += outcome.keys.len() as u64;
+        let mut taken = Vec::new();
+        let mut error = None;
+        for RefusedRow { row, error: refusal } in &outcome.refused {
+            match refusal {
+                Error::DuplicateKey { .. } if self.conflicts.is_some() => taken.push(*row),
+                _ if error.is_none() => error = Some(refused(first, *row, refusal)),
+                _ => {}
+            }
+        }
+        if let Some(error) = error {
+            return Err(after_writing(error, "inserted", outcome.keys.len() as u64));
+        }
+        if self.returning.is_wanted() {
+            let kept = rows_without(rows, outcome.refused.iter().map(|refused| refused.row))?;
+            self.returning.add(with_keys(&kept, &outcome.keys, self.target)?);
+        }
+        if let Some(conflicts) = &self.conflicts
+            && let OnConflictAction::DoUpdate(_) = conflicts.action
+        {
+            conflicts.note_keys(rows, self.target, &mut self.seen)?;
+            if !taken.is_empty() {
+                let taken = rows_of(rows, &taken)?;
+                self.written += conflicts.update(self.runner, self.target, taken, &mut self.returning).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all rows together.
+    fn add_all(&mut self, batches: &[RecordBatch]) -> Result<(), SqlError> {
+        if self.conflicts.is_some() {
+            return Err(SqlError::refused(
+                "ON CONFLICT is not available in an atomic statement; SET terrane.atomic = false",
+            ));
+        }
+        let mut batch = self.target.dataset.atomic_batch();
+        let mut first = 0;
+        let mut keys = Vec::new();
+        for rows in batches {
+            let outcome = batch.push(rows, OnConflict::Refuse)?;
+            if let Some(RefusedRow { row, error }) = outcome.refused.first() {
+                return Err(refused(first, *row, error));
+            }
+            first += rows.num_rows() as u64;
+            keys.push(outcome.keys);
+        }
+        batch.commit()?;
+        self.written = first;
+        for (rows, keys) in batches.iter().zip(&keys) {
+            if self.returning.is_wanted() {
+                self.returning.add(with_keys(rows, keys, self.target)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A refused row as an error.
+pub(super) fn refused(first: u64, row: usize, error: &Error) -> SqlError {
+    SqlError::Refused(format!("row {}: {error}", first + row as u64 + 1))
+}
+
+/// Some rows of a batch.
+pub(super) fn rows_of(batch: &RecordBatch, rows: &[usize]) -> Result<RecordBatch, SqlError> {
+    let indices = arrow_array::UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64));
+    datafusion::arrow::compute::take_record_batch(batch, &indices)
+        .map_err(|error| SqlError::Execution(error.to_string()))
+}
+
+/// The rows of a batch but some, which ascend.
+fn rows_without(batch: &RecordBatch, left_out: impl Iterator<Item = usize>) -> Result<RecordBatch, SqlError> {
+    let mut left_out = left_out.peekable();
+    let kept: Vec<usize> = (0..batch.num_rows()).filter(|row| left_out.next_if_eq(row).is_none()).collect();
+    match kept.len() == batch.num_rows() {
+        true => Ok(batch.clone()),
+        false => rows_of(batch, &kept),
+    }
+}

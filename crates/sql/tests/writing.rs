@@ -1,0 +1,53 @@
+//! Statements that change the store: by several writers at once, and with files.
+
+use terrane_sql::SqlError;
+
+use crate::database::{Database, Mode};
+
+#[test]
+fn no_update_is_lost_among_threads() {
+    const THREADS: usize = 4;
+    const UPDATES: usize = 50;
+    let database = Database::create(Mode::Indexed);
+    database.connect().rows("UPDATE places SET population = 0 WHERE id <= 2").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut connection = database.connect();
+                for _ in 0..UPDATES {
+                    connection.rows("UPDATE places SET population = population + 1 WHERE id <= 2").unwrap();
+                    let upsert = "INSERT INTO places AS p (id, population) VALUES (77, 1) \
+                                  ON CONFLICT (id) DO UPDATE SET population = p.population + 1";
+                    connection.rows(upsert).unwrap();
+                }
+            });
+        }
+    });
+    let sql = "SELECT population FROM places WHERE id IN (1, 2, 77)";
+    let total = (THREADS * UPDATES).to_string();
+    assert_eq!(database.connect().rows(sql).unwrap().1, vec![vec![total]; 3]);
+}
+
+#[test]
+fn copies_come_back_with_the_same_rows() {
+    let database = Database::create(Mode::Indexed);
+    let mut connection = database.connect();
+    let folder = tempfile::tempdir().unwrap();
+    let query = "SELECT id, \"Name\", population, capital, ST_AsText(geometry) FROM copied ORDER BY id";
+    let wanted = connection.rows(&query.replace("copied", "places")).unwrap().1;
+    for format in ["csv", "ndjson", "parquet", "arrow"] {
+        let file = folder.path().join(format!("places.{format}"));
+        let file = file.display();
+        let copy = format!(
+            "CREATE TABLE copied (PRIMARY KEY (id)) AS SELECT id, lon, lat, \"Name\", population, height, founded, seen, \
+             capital FROM places; \
+             TRUNCATE copied; COPY places TO '{file}'; COPY copied FROM '{file}'"
+        );
+        connection.rows(&copy).unwrap();
+        assert_eq!(connection.rows(query).unwrap().1, wanted, "{format}");
+        connection.rows("DROP TABLE copied").unwrap();
+    }
+    let file = folder.path().join("some.unknown");
+    let error = connection.rows(&format!("COPY (SELECT 1 AS one) TO '{}'", file.display())).unwrap_err();
+    assert!(matches!(error, SqlError::Statement { .. }) && !file.exists(), "{error}");
+}
