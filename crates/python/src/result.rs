@@ -87,7 +87,7 @@ pub struct PyAnswer {
 }
 
 impl PyAnswer {
-    /// The answer of a query whose rows have begun, so that wrong names and places are found at once.
+    /// The answer of a query whose rows have begun: wrong names and places are found at once.
     pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query, rows: Rows) -> Self {
         let question = Question::Query { snapshot: Box::new(snapshot), query: Box::new(query) };
         let schema = rows.schema().clone();
@@ -119,7 +119,7 @@ impl PyAnswer {
         py.detach(|| match &self.question {
             Question::Query { snapshot, query } => Ok(Reading::Rows(snapshot.query(query)?)),
             Question::Statement { script, params } => {
-                let answer = self.owner.session()?.run(&store, script.clone(), params.clone())?;
+                let answer = self.owner.session()?.run(&store, script.clone(), params)?;
                 Ok(Reading::Statement(Box::new(answer)))
             }
             Question::Change { batches, .. } => Ok(Reading::Kept(batches.clone().into_iter())),

@@ -120,8 +120,8 @@ impl Parts {
     /// Whether `shape` is within the parts (OGC): none of its points lies outside, and one of its
     /// interior points lies in their interior.
     ///
-    /// With `boundary_suffices`, all of its points may lie on the boundary. Then the shape must have
-    /// more than points.
+    /// With `boundary_suffices`, all of its points may lie on the boundary, if the shape has more
+    /// than points.
     pub fn cover(&self, shape: &Shape, boundary_suffices: bool) -> bool {
         if let Some(area) = self.only_area() {
             match area.place(shape) {

@@ -134,8 +134,8 @@ fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schem
     Schema::new(key, geometry, system, attributes).map_err(|error| SqlError::refused(error.to_string()))
 }
 
-/// The place of records without a column of geometries: their coordinates, if two columns of numbers
-/// are named like longitude and latitude, or else a column of geometries that may stay empty.
+/// The place of records without a column of geometries: their coordinates, if two columns of
+/// numbers are named like longitude and latitude, or else a column that may stay empty.
 fn place_of(attributes: &mut Vec<Column>) -> (GeometryColumn, CoordinateSystem) {
     let numbers: Vec<&str> = attributes
         .iter()

@@ -91,7 +91,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     Ok(Written { done: "inserted", rows, returned })
 }
 
-/// Makes the values of a column geometries if some are computed, because the rows must have one type.
+/// Makes the values of a column geometries if some are computed: the rows must have one type.
 fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
     let is_place = |name: &String| match &target.schema.geometry {
         GeometryColumn::Geometry { name: geometry } => name == geometry,

@@ -64,8 +64,8 @@ pub(crate) fn is_run_here(statement: &Statement) -> bool {
 /// Runs a statement that changes the store, or copies to a file.
 ///
 /// # Errors
-/// The statement cannot be planned; a row that the dataset refuses; storage. Unless the statement is
-/// atomic, rows before the error stay written, and the error says how many.
+/// The statement cannot be planned; a row that the dataset refuses; storage. Rows before the error
+/// stay written, unless the statement is atomic. The error says how many.
 pub(crate) async fn write(runner: &Runner, statement: Statement) -> Result<Written, SqlError> {
     match statement {
         Statement::Insert(insert) => insert::insert(runner, insert).await,

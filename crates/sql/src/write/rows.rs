@@ -301,7 +301,7 @@ pub(super) fn with_keys(rows: &RecordBatch, keys: &[Key], target: &Target) -> Re
         .map_err(|error| SqlError::Execution(error.to_string()))
 }
 
-/// The rows' values for all columns of a table: null where a column is missing, points of their coordinates.
+/// The rows with all columns of a table: null where one is missing, points of their coordinates.
 pub(super) fn completed(rows: &RecordBatch, target: &Target) -> Result<RecordBatch, SqlError> {
     let failed = |reason: String| SqlError::Execution(reason);
     let column = |field: &Arc<Field>| {

@@ -56,8 +56,8 @@ impl Dataset {
 }
 
 impl AtomicBatch<'_> {
-    /// Has [`Self::commit`] fail if a record that the batch replaces or removes is no longer the one
-    /// that a snapshot has.
+    /// Has [`Self::commit`] fail if a record that the batch replaces or removes is no longer as in a
+    /// snapshot.
     ///
     /// # Errors
     /// A snapshot of another dataset.
