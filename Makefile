@@ -4,6 +4,10 @@ CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
+# With SQL, and without the systems that the laboratory compares with. One set for all: another one would build
+# nearly everything again.
+FEATURES := --no-default-features --features terrane-cli/sql
+
 .PHONY: help demo build test python-environment test-python wheel loom shuttle lint soak bench differential
 
 help:
@@ -19,7 +23,7 @@ help:
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
 	@echo 'make differential  answers beside those of DuckDB and GeoPandas, on the data that TERRANE_DATA names'
 
-# The map is the only part of terrane-lab that the demo needs; the peers are left out.
+# The map is the only part of terrane-lab that the demo needs; the peers are left out, and SQL.
 demo:
 	$(CARGO) build --release -p terrane-cli -p terrane-lab --no-default-features
 	bash demo/run.sh
@@ -27,10 +31,9 @@ demo:
 build:
 	$(CARGO) build --release -p terrane-cli -p terrane-lab
 
-# The systems that the laboratory compares with are built by `soak` and `bench` only.
 # The models keep one core busy while shuttle's programs are built.
 test:
-	$(CARGO) test --workspace --no-default-features
+	$(CARGO) test --workspace $(FEATURES)
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
 
 # The package as a wheel has it: its Python files, and the extension as cargo builds it for tests.
@@ -62,11 +65,11 @@ wheel:
 # Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
 # two programs and SQL ask for.
 loom:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-sql -p terrane-cli -p terrane-lab --no-default-features --lib loom_tests
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-sql -p terrane-cli -p terrane-lab $(FEATURES) --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-sql -p terrane-cli -p terrane-lab --no-default-features --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-sql -p terrane-cli -p terrane-lab $(FEATURES) --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
@@ -80,8 +83,8 @@ lint:
 	python3 .ci/circles.py
 	python3 .ci/english.py --counts
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --no-default-features --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-default-features --no-deps
+	$(CARGO) clippy --workspace $(FEATURES) --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace $(FEATURES) --no-deps
 
 soak:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings

@@ -56,7 +56,7 @@ impl Dataset {
 }
 
 impl AtomicBatch<'_> {
-    /// Has [`Self::commit`] fail if a record that the batch replaces or removes is no longer as in a
+    /// Has [`Self::commit`] fail if a record that the batch replaces or removes is not the one of a
     /// snapshot.
     ///
     /// # Errors
