@@ -89,6 +89,20 @@ impl Runner {
         Ok(())
     }
 
+    /// Refuses to keep more rows than the memory of the session holds.
+    ///
+    /// # Errors
+    /// [`SqlError::Memory`].
+    pub fn check_memory(&self, bytes: usize) -> Result<(), SqlError> {
+        match bytes <= self.memory_bytes {
+            true => Ok(()),
+            false => Err(SqlError::Memory {
+                reason: "an atomic statement keeps all its rows; SET terrane.atomic = false".to_owned(),
+                bytes: self.memory_bytes,
+            }),
+        }
+    }
+
     /// The dataset that a name means.
     ///
     /// # Errors

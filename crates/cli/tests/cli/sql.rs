@@ -37,5 +37,21 @@ fn what_does_not_parse_is_marked_and_a_missing_dataset_named() {
     let sandbox = cities();
     terrane("sql", &sandbox.store(), &["SELECT FROM WHERE"]).exits(2).says("SELECT FROM WHERE");
     terrane("sql", &sandbox.store(), &["SELECT * FROM towns"]).exits(2).says("towns");
-    terrane("sql", &sandbox.store(), &["DELETE FROM cities"]).exits(2).says("terrane delete");
+}
+
+#[test]
+fn a_table_is_made_filled_and_exported_by_sql_alone() {
+    let sandbox = Sandbox::new();
+    let (store, file) = (sandbox.store(), sandbox.path("cafes.geojson"));
+    let create = "CREATE TABLE cafes (id BIGINT PRIMARY KEY, name TEXT, geom GEOMETRY(Point, 4326))";
+    let copy = format!("COPY cafes TO '{}'", file.display());
+    let insert = "INSERT INTO cafes VALUES (7, 'POINT(-122.42 37.77)', $1), (8, 'POINT(-122.4 37.8)', NULL)";
+    let answer = terrane("sql", &store, &[create, insert, &copy, "--param", "Corner"]).exits(0);
+    answer.says("2 rows inserted").says("2 rows copied");
+    import(&store, "copied", &file, &[]).exits(0);
+    let rows = terrane("sql", &store, &["SELECT id, name FROM copied ORDER BY id"]).exits(0).json_lines();
+    assert_eq!(rows, [json!({"id": 7, "name": "Corner"}), json!({"id": 8, "name": null})]);
+    terrane("sql", &store, &["INSERT INTO cafes (id) VALUES (9), (7)"]).exits(5).says("1 row was inserted before");
+    terrane("sql", &store, &["DELETE FROM cafes", "--read-only"]).exits(2).says("--read-only");
+    terrane("sql", &store, &["UPDATE cafes SET name = 'x' WHERE id = 9 RETURNING id"]).exits(0).says("1 row changed");
 }

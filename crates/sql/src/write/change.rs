@@ -9,9 +9,9 @@ use datafusion::sql::sqlparser::ast::{
     Visitor,
 };
 use futures::StreamExt;
-use terrane::Key;
+use terrane::{AtomicBatch, Key};
 
-use super::insert::{refused, rows_of};
+use super::insert::rows_of;
 use super::rows::{RowShape, keys_of};
 use super::target::{Target, both, column_of, last_part, numbered, select, table_and_alias, table_factor};
 use super::{Returning, Written, after_writing};
@@ -134,7 +134,7 @@ impl Change {
             let shape = RowShape::new(&target.schema, target.point.as_deref(), &names)?;
             let (mut stream, _) = runner.query(query).await?;
             let mut changed = Vec::new();
-            let mut all = Vec::new();
+            let (mut all, mut kept) = (Vec::new(), 0);
             // A join may find a record several times; the first row counts.
             let mut seen = HashSet::new();
             while let Some(batch) = stream.next().await {
@@ -145,12 +145,13 @@ impl Change {
                 });
                 let rows = rows.map_err(|error| after_writing(error, self.done, self.written))?;
                 if runner.is_atomic {
+                    kept += rows.0.get_array_memory_size() + rows.1.get_array_memory_size();
+                    runner.check_memory(kept)?;
                     all.push(rows);
                     continue;
                 }
-                let before = self.written;
                 let left = self.write(&target, &rows.0, &rows.1);
-                changed.extend(left.map_err(|error| after_writing(error, self.done, before))?);
+                changed.extend(left.map_err(|error| after_writing(error, self.done, self.written))?);
             }
             drop(stream);
             if runner.is_atomic {
@@ -213,7 +214,9 @@ impl Change {
         let outcome = target.dataset.replace_unchanged(&target.snapshot, rows)?;
         self.written += outcome.written;
         if let Some(row) = outcome.refused.first() {
-            return Err(after_writing(refused(0, row.row, &row.error), self.done, outcome.written));
+            let key = keys_of(&rows_of(keys, &[row.row])?, target)?;
+            let key = key.first().map_or_else(String::new, ToString::to_string);
+            return Err(SqlError::Refused(format!("the record with the key {key}: {}", row.error)));
         }
         self.rest(keys, rows, &outcome.changed)
     }
@@ -246,10 +249,8 @@ impl Change {
         for row in 0..rows.num_rows() {
             let (key, new) = (rows_of(keys, &[row])?, rows_of(rows, &[row])?);
             let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
-            add_change(&mut batch, target, &key, Some(&new)).map_err(|error| match error {
-                SqlError::Refused(reason) => SqlError::Refused(format!("row {}: {reason}", row + 1)),
-                other => other,
-            })?;
+            delete_records(&mut batch, target, &key)?;
+            insert_records(&mut batch, &new)?;
             match batch.commit() {
                 Ok(()) => self.written += 1,
                 Err(terrane::Error::Changed { .. }) => changed.push(row),
@@ -262,8 +263,14 @@ impl Change {
     /// Writes all rows together.
     fn write_all(&mut self, target: &Target, all: &[(RecordBatch, RecordBatch)]) -> Result<(), SqlError> {
         let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
+        // First all old keys: a new one may be the old one of another record.
+        for (keys, _) in all {
+            delete_records(&mut batch, target, keys)?;
+        }
         for (keys, rows) in all {
-            add_change(&mut batch, target, keys, self.assignments.is_some().then_some(rows))?;
+            if self.assignments.is_some() {
+                insert_records(&mut batch, rows)?;
+            }
             self.written += keys.num_rows() as u64;
             self.returning.add(rows.clone());
         }
@@ -272,23 +279,19 @@ impl Change {
     }
 }
 
-/// Adds the deletion of records, and new ones in their places.
-fn add_change(
-    batch: &mut terrane::AtomicBatch<'_>,
-    target: &Target,
-    keys: &RecordBatch,
-    rows: Option<&RecordBatch>,
-) -> Result<(), SqlError> {
+fn delete_records(batch: &mut AtomicBatch<'_>, target: &Target, keys: &RecordBatch) -> Result<(), SqlError> {
     for key in keys_of(keys, target)? {
         batch.delete(&key)?;
     }
-    if let Some(rows) = rows {
-        let outcome = batch.push(rows, terrane::OnConflict::Refuse)?;
-        if let Some(row) = outcome.refused.first() {
-            return Err(SqlError::Refused(row.error.to_string()));
-        }
-    }
     Ok(())
+}
+
+fn insert_records(batch: &mut AtomicBatch<'_>, rows: &RecordBatch) -> Result<(), SqlError> {
+    let outcome = batch.push(rows, terrane::OnConflict::Refuse)?;
+    match outcome.refused.first() {
+        Some(row) => Err(SqlError::Refused(row.error.to_string())),
+        None => Ok(()),
+    }
 }
 
 /// The rows of keys that did not come before.

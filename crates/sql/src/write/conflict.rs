@@ -47,6 +47,10 @@ impl Conflicts {
 
     /// Notes the keys of rows; no statement changes a record twice.
     pub fn note_keys(&self, rows: &RecordBatch, target: &Target, seen: &mut HashSet<Key>) -> Result<(), SqlError> {
+        if rows.column_by_name(&target.schema.key.name).is_none() {
+            // They were numbered, and had no conflicts.
+            return Ok(());
+        }
         for (row, key) in keys_of(rows, target)?.into_iter().enumerate() {
             if !seen.insert(key) {
                 return Err(SqlError::Refused(format!(

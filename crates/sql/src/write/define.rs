@@ -1,6 +1,6 @@
 //! Statements about tables and indexes.
 
-use arrow_schema::Schema as ArrowSchema;
+use arrow_schema::{DataType, Field, Schema as ArrowSchema};
 use datafusion::sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateIndex, CreateTable, Expr, Function,
     FunctionArguments, ObjectName, ObjectType, TableConstraint, Truncate,
@@ -15,7 +15,7 @@ use super::target::{Target, last_part};
 use super::types::{Declared, declared};
 use super::{Written, insert};
 use crate::error::SqlError;
-use crate::geometry::{is_geometry, is_lonlat};
+use crate::geometry::{geometry_field, is_geometry, is_lonlat};
 use crate::runner::Runner;
 
 /// Name of the column of geometries of a table that declares none.
@@ -164,7 +164,7 @@ fn generated_key() -> KeyColumn {
 
 /// The schema of a table with the rows of a query.
 fn schema_of_query(source: &ArrowSchema, key: Option<String>) -> Result<Schema, SqlError> {
-    let geometries: Vec<&arrow_schema::Field> =
+    let geometries: Vec<&Field> =
         source.fields().iter().map(AsRef::as_ref).filter(|field| is_geometry(field)).collect();
     let (geometry, system) = match geometries.as_slice() {
         [] => match detect_coordinates(source) {
@@ -183,16 +183,18 @@ fn schema_of_query(source: &ArrowSchema, key: Option<String>) -> Result<Schema, 
             )));
         }
     };
-    let names: Vec<Column> = source.fields().iter().map(|field| Column::new(field.name(), ColumnType::Bool)).collect();
-    let geometry = geometry.unwrap_or_else(|| GeometryColumn::Geometry { name: free_name(&names) });
     // A view of texts is stored as texts.
-    let fields: Vec<arrow_schema::Field> = source.fields().iter().map(|field| stored_field(field)).collect();
+    let mut fields: Vec<Field> = source.fields().iter().map(|field| stored_field(field)).collect();
+    let geometry = geometry.unwrap_or_else(|| {
+        let name = crate::table::free_name(source);
+        fields.push(geometry_field(&name, 0));
+        GeometryColumn::Geometry { name }
+    });
     Schema::from_arrow(&ArrowSchema::new(fields), key.as_deref(), geometry, system)
         .map_err(|error| SqlError::refused(error.to_string()))
 }
 
-fn stored_field(field: &arrow_schema::Field) -> arrow_schema::Field {
-    use arrow_schema::DataType;
+fn stored_field(field: &Field) -> Field {
     let stored = match field.data_type() {
         DataType::Utf8View | DataType::LargeUtf8 => DataType::Utf8,
         DataType::BinaryView | DataType::LargeBinary => DataType::Binary,

@@ -69,17 +69,19 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     let returning = Returning::new(insert.returning, &alias.value);
     let mut insertion = Insertion { runner, target: &target, conflicts, returning, seen: HashSet::new(), written: 0 };
     let mut first = 0;
-    let mut all = Vec::new();
+    let (mut all, mut kept) = (Vec::new(), 0);
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes));
         let rows = batch.and_then(|batch| shape.shape(batch.columns(), batch.num_rows(), first));
         let rows = rows.map_err(|error| after_writing(error, "inserted", insertion.written))?;
         let count = rows.num_rows() as u64;
         if runner.is_atomic {
+            kept += rows.get_array_memory_size();
+            runner.check_memory(kept)?;
             all.push(rows);
         } else {
-            let before = insertion.written;
-            insertion.add(&rows, first).await.map_err(|error| after_writing(error, "inserted", before))?;
+            let added = insertion.add(&rows, first).await;
+            added.map_err(|error| after_writing(error, "inserted", insertion.written))?;
         }
         first += count;
     }
@@ -156,7 +158,7 @@ impl Insertion<'_> {
             }
         }
         if let Some(error) = error {
-            return Err(after_writing(error, "inserted", outcome.keys.len() as u64));
+            return Err(error);
         }
         if self.returning.is_wanted() {
             let kept = rows_without(rows, outcome.refused.iter().map(|refused| refused.row))?;
