@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_schema::ArrowError;
+use datafusion::arrow::compute::take_record_batch;
 use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
@@ -212,9 +214,13 @@ pub(super) fn refused(first: u64, row: usize, error: &Error) -> SqlError {
 
 /// Some rows of a batch.
 pub(super) fn rows_of(batch: &RecordBatch, rows: &[usize]) -> Result<RecordBatch, SqlError> {
-    let indices = arrow_array::UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64));
-    datafusion::arrow::compute::take_record_batch(batch, &indices)
-        .map_err(|error| SqlError::Execution(error.to_string()))
+    let failed = |error: ArrowError| SqlError::Execution(error.to_string());
+    if batch.num_columns() == 0 {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        return RecordBatch::try_new_with_options(batch.schema(), Vec::new(), &options).map_err(failed);
+    }
+    let indices = UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64));
+    take_record_batch(batch, &indices).map_err(failed)
 }
 
 /// The rows of a batch but some, which ascend.
