@@ -10,6 +10,7 @@ use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::pear::{self, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_storage::RealStorage;
 use terrane_testkit::killed;
@@ -22,6 +23,7 @@ const LIFETIME: u64 = 300;
 const FBR: &str = "fbr";
 const LOGGED: &str = "logged";
 const PMR: &str = "pmr";
+const PEAR: &str = "pear";
 
 fn small() -> Options {
     options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace)
@@ -33,6 +35,10 @@ fn small_logged() -> logged::Options {
 
 fn small_pmr() -> pmr::Options {
     PmrTree::<2>::options(PersistenceDomain::PageCache, 6)
+}
+
+fn small_pear() -> pear::Options {
+    PearTree::<2>::options(PersistenceDomain::PageCache, 6)
 }
 
 fn open<T: TestedTree<2>>(directory: &Path, name: &str, options: &T::Options) -> T {
@@ -75,8 +81,9 @@ fn change_by_threads<T: TestedTree<2>>(directory: &Path, name: &str, options: &T
 fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
     if let Some(directory) = killed::place() {
-        match [LOGGED, PMR].into_iter().find(|name| directory.join(name).exists()) {
+        match [LOGGED, PMR, PEAR].into_iter().find(|name| directory.join(name).exists()) {
             Some(LOGGED) => change_by_threads::<LoggedTree<2>>(&directory, LOGGED, &small_logged()),
+            Some(PEAR) => change_by_threads::<PearTree<2>>(&directory, PEAR, &small_pear()),
             Some(_) => change_by_threads::<PmrTree<2>>(&directory, PMR, &small_pmr()),
             None => change_by_threads::<FbrTree<2>>(&directory, FBR, &small()),
         }
@@ -88,6 +95,8 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
     }
     kill_again_and_again::<LoggedTree<2>>(LOGGED, &[small_logged()]);
     kill_again_and_again::<PmrTree<2>>(PMR, &[small_pmr()]);
+    let in_pool = pear::Options { budget: pear::Budget::Nodes(0), ..small_pear() };
+    kill_again_and_again::<PearTree<2>>(PEAR, &[small_pear(), in_pool]);
 }
 
 /// Opens it with the next of the options each time.
