@@ -6,4 +6,5 @@
 mod entries;
 mod fbr_shuttle;
 mod fbr_stopped_shuttle;
+mod pear_shuttle;
 mod pmr_shuttle;
