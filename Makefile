@@ -4,12 +4,14 @@ CARGO ?= cargo
 # Programs of the demo and of `bench` are built here.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
-.PHONY: help demo build test loom shuttle lint soak bench differential
+.PHONY: help demo build test python-environment test-python wheel loom shuttle lint soak bench differential
 
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
 	@echo 'make build   build the release binaries, terrane and terrane-lab'
 	@echo 'make test    unit, integration and documentation tests, then loom and shuttle: one seed, a sample of the crashes'
+	@echo 'make test-python  the tests of the Python package, in an environment that it makes'
+	@echo 'make wheel   the Python package, below target/wheels'
 	@echo 'make loom    the concurrent kernels under every interleaving'
 	@echo 'make shuttle stores and persistent memory under several threads, in orders that are drawn'
 	@echo 'make lint    formatting, clippy, documentation and circles of imports, warnings denied'
@@ -30,6 +32,32 @@ build:
 test:
 	$(CARGO) test --workspace --no-default-features
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
+
+# The package as a wheel has it: its Python files, and the extension as cargo builds it for tests.
+PYTHON ?= python3
+PACKAGE := $(TARGET)/python/package
+ENVIRONMENT := $(TARGET)/python/environment
+
+test-python: $(ENVIRONMENT)/installed
+	$(CARGO) build -p terrane-python
+	mkdir -p $(PACKAGE)/terrane
+	cp crates/python/python/terrane/* $(PACKAGE)/terrane/
+	cp $(TARGET)/debug/lib_terrane.so $(PACKAGE)/terrane/_terrane.abi3.so
+	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)) $(abspath $(ENVIRONMENT))/bin/python -m pytest -q tests --doctest-modules $(abspath $(PACKAGE))/terrane/__init__.py
+	PYTHONPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy.stubtest terrane --ignore-missing-stub --ignore-disjoint-bases
+	MYPYPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy --strict $(PACKAGE)/terrane/__init__.pyi
+
+python-environment: $(ENVIRONMENT)/installed
+
+$(ENVIRONMENT)/installed: crates/python/tests/requirements.txt
+	$(PYTHON) -m venv $(ENVIRONMENT)
+	$(ENVIRONMENT)/bin/python -m pip install --quiet --requirement crates/python/tests/requirements.txt
+	touch $@
+
+wheel:
+	$(PYTHON) -m venv $(TARGET)/python/maturin
+	$(TARGET)/python/maturin/bin/python -m pip install --quiet 'maturin>=1.16,<2'
+	$(TARGET)/python/maturin/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out $(TARGET)/wheels
 
 # Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
 # two programs ask for.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use terrane::{DatasetOptions, DiskReserve, Durability, OnOverload};
+use terrane_literal::parse_size;
 
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use drop::DropArguments;
@@ -20,7 +21,7 @@ use reading::{parse_character, parse_quote};
 
 use crate::messages::{Color, LogLevel};
 use crate::shape::{parse_circle, parse_place, parse_window};
-use crate::size::{parse_count, parse_reserve, parse_size};
+use crate::size::{parse_count, parse_reserve};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 success, 1 failure, 2 usage, 3 corruption found, 4 store locked, 5 data refused.
@@ -368,6 +369,8 @@ pub enum QueryFormat {
     Arrow,
     /// Parquet; GeoParquet if there is a geometry column.
     Parquet,
+    /// A web page with an interactive map, in one file that needs no network.
+    Map,
 }
 
 #[derive(Debug, Args)]

@@ -5,11 +5,12 @@
 
 use clap::ValueEnum;
 use terrane::{Durability, MEMORY_LIMIT_DEFAULT};
+use terrane_literal::parse_size;
 
 use crate::args::{Common, CommonFlags, InfoFormat, QueryFormat, ReportFormat};
 use crate::failure::Failure;
 use crate::messages::{Color, LogLevel, Messages};
-use crate::size::{parse_reserve, parse_size};
+use crate::size::parse_reserve;
 
 /// Memory limit of every command.
 const MEMORY_LIMIT: &str = "TERRANE_MEMORY_LIMIT";

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use terrane_formats::{FormatError, WriteError};
+use terrane_load::LoadError;
 
 /// The failure of a command.
 #[derive(Debug)]
@@ -104,6 +105,15 @@ impl From<FormatError> for Failure {
             _ => Self::REFUSED,
         };
         Self::new(exit_code, error.to_string())
+    }
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Schema { source_name, error } => Self::from(terrane::Error::from(error)).within(source_name),
+            other => Self::refused(other.to_string()),
+        }
     }
 }
 

@@ -5,14 +5,11 @@
 //! left.
 
 mod destination;
-mod numbers;
 mod positions;
 mod refusal;
 mod rejects;
 mod source;
 mod spool;
-mod union;
-mod validity;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -23,6 +20,7 @@ use std::time::Instant;
 use terrane::schema::Schema;
 use terrane::{ImportMode, Importer, RefusedRow, Snapshot, Store, counted};
 use terrane_formats::{Batch, Source};
+use terrane_load::{Union, Validity};
 
 use crate::args::{Common, ImportArguments, OnInvalid};
 use crate::failure::Failure;
@@ -33,8 +31,6 @@ use positions::Positions;
 use refusal::Refusal;
 use rejects::Rejects;
 use spool::Inputs;
-use union::Union;
-use validity::Validity;
 
 pub fn run(arguments: &ImportArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let started = Instant::now();
@@ -143,7 +139,9 @@ impl Import<'_> {
         let refusing = existing.filter(|_| mode != ImportMode::Upsert);
         self.finish(importer, &positions, refusing.as_ref())?;
         self.rejects.describe(self.messages);
-        self.validity.describe(self.messages);
+        if let Some(warning) = self.validity.warning() {
+            self.messages.warn(warning);
+        }
         if self.refused > 0 {
             self.messages.warn(counted(self.refused, "row was refused", "rows were refused"));
         }
@@ -159,7 +157,7 @@ impl Import<'_> {
         union.add(first);
         for number in 1..self.arguments.files.len() {
             union.add(source::open(self.arguments, self.common, (self.inputs, number), Some(&bare))?);
-            schema = source::schema_with(&bare, &union.schema())?;
+            schema = terrane_load::schema_with(&bare, &union.schema()).map_err(terrane::Error::from)?;
         }
         source::check_demanded_columns(self.arguments, &schema)?;
         union.warnings.drain(..).for_each(|warning| self.messages.warn(warning));
@@ -186,7 +184,7 @@ impl Import<'_> {
             };
             self.messages.info(source::description(&file, &schema));
             self.warn(&file);
-            for column in source::new_columns(&file, &schema)? {
+            for column in terrane_load::new_columns(&file, &schema)? {
                 self.messages.info(format_args!("{}: column {:?} is added", path.display(), column.name));
                 importer.add_column(column).map_err(|error| Self::failure(Some(path), error))?;
             }
@@ -226,7 +224,7 @@ impl Import<'_> {
     /// Converts columns of floats to the integers of the dataset, or widens those to float64 if the
     /// file has other numbers.
     fn fit_numbers(&mut self, path: &Path, batch: &mut Batch, importer: &mut Importer) -> Result<(), Failure> {
-        let (fitting, others) = numbers::fitted(&batch.batch, importer.schema())
+        let (fitting, others) = terrane_load::fitted(&batch.batch, importer.schema())
             .map_err(|error| Failure::new(Failure::FAILURE, format!("{}: {error}", path.display())))?;
         batch.batch = fitting;
         for name in others {

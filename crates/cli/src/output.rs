@@ -27,8 +27,9 @@ pub fn row_format(format: Option<QueryFormat>) -> Result<OutputFormat, Failure> 
         Some(QueryFormat::Geojson) => OutputFormat::GeoJson,
         Some(QueryFormat::Arrow) => OutputFormat::Arrow,
         Some(QueryFormat::Parquet) => OutputFormat::Parquet,
+        Some(QueryFormat::Map) => OutputFormat::Map,
     };
-    if is_terminal && matches!(format, OutputFormat::Arrow | OutputFormat::Parquet) {
+    if is_terminal && matches!(format, OutputFormat::Arrow | OutputFormat::Parquet | OutputFormat::Map) {
         return Err(Failure::usage(format!("{format} is not for a terminal; redirect the output to a file")));
     }
     Ok(format)

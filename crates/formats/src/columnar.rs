@@ -17,5 +17,6 @@ mod page_check;
 pub(crate) mod parquet;
 mod plain;
 mod reader;
+pub(crate) mod table;
 mod thrift;
 mod unfit;

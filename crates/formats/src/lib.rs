@@ -36,6 +36,9 @@ mod write;
 
 use std::path::Path;
 
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
+
 pub use crs::foreign_crs;
 pub use demand::DemandedType;
 pub use error::{FormatError, Location, SUPPORTED_FORMATS};
@@ -54,6 +57,23 @@ pub use source::{
 };
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
+
+/// Reads batches of another program, such as a data frame, like those of a file. `name` stands for
+/// the file in messages.
+///
+/// # Errors
+/// When columns repeat, the reference system is not supported, or something is missing that the
+/// options name. Those of the batches come from the source.
+pub fn open_batches(
+    name: &str,
+    schema: &SchemaRef,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>> + Send + 'static,
+    options: &ReadOptions,
+) -> Result<Source, FormatError> {
+    let path = Path::new(name);
+    let opened = columnar::table::open(path, schema, Box::new(batches), options)?;
+    Ok(Source::new(path.to_path_buf(), Format::ArrowStream, opened))
+}
 
 /// Opens a file for reading.
 ///

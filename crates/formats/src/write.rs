@@ -4,6 +4,7 @@ mod columnar;
 mod delimited;
 mod error;
 mod geojson;
+mod map;
 mod ndjson;
 mod output;
 mod row_json;
@@ -35,17 +36,20 @@ pub enum OutputFormat {
     Arrow,
     /// Parquet; GeoParquet 1.1 when there is a geometry column.
     Parquet,
+    /// A web page with an interactive map, in one file.
+    Map,
 }
 
 impl OutputFormat {
     /// All formats, in the order in which help texts list them.
-    pub const ALL: [OutputFormat; 6] = [
+    pub const ALL: [OutputFormat; 7] = [
         OutputFormat::Table,
         OutputFormat::Ndjson,
         OutputFormat::Csv,
         OutputFormat::GeoJson,
         OutputFormat::Arrow,
         OutputFormat::Parquet,
+        OutputFormat::Map,
     ];
 
     /// The name by which users choose it.
@@ -57,6 +61,7 @@ impl OutputFormat {
             OutputFormat::GeoJson => "geojson",
             OutputFormat::Arrow => "arrow",
             OutputFormat::Parquet => "parquet",
+            OutputFormat::Map => "map",
         }
     }
 }
@@ -145,5 +150,6 @@ pub fn writer<'a>(
         OutputFormat::GeoJson => Box::new(geojson::GeoJsonWriter::new(output, options)),
         OutputFormat::Arrow => Box::new(columnar::ArrowStreamWriter::new(output, options)),
         OutputFormat::Parquet => Box::new(columnar::ParquetWriter::new(output, options)),
+        OutputFormat::Map => Box::new(map::MapWriter::new(output, options)),
     }
 }

@@ -124,6 +124,7 @@ fn empty_results_are_whole_files() {
         match format {
             OutputFormat::Ndjson => assert!(bytes.is_empty()),
             OutputFormat::Table => assert!(!bytes.is_empty()),
+            OutputFormat::Map => assert!(bytes.ends_with(b"</html>\n")),
             _ => {
                 let name = format.name();
                 let whole = read_text("a.bin", bytes).expect(name);
@@ -131,6 +132,21 @@ fn empty_results_are_whole_files() {
             }
         }
     }
+}
+
+#[test]
+fn maps_hold_the_rows_as_geojson_that_ends_no_element() {
+    let wkb: ArrayRef = Arc::new(BinaryArray::from(vec![&point_wkb(1.0, 2.0)[..]]));
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["</script><b>&"]));
+    let batch = RecordBatch::try_from_iter([("wkt", wkb), ("name", text)]).expect("a batch");
+    let column = || GeometryColumns::Column { name: "wkt".into() };
+    let geojson =
+        String::from_utf8(written(OutputFormat::GeoJson, std::slice::from_ref(&batch), column())).expect("UTF-8");
+    let page = String::from_utf8(written(OutputFormat::Map, &[batch], column())).expect("UTF-8");
+    let rows = page.split("<script id=\"rows\" type=\"application/json\">").nth(1).expect("rows");
+    let rows = rows.split("</script>").next().expect("an end");
+    assert_eq!(rows.replace("\\u003c", "<"), geojson);
+    assert!(geojson.contains("</script><b>&"), "{geojson}");
 }
 
 /// Takes some bytes, then is closed.
@@ -183,10 +199,13 @@ fn formats_have_names_and_need_their_columns() {
     assert!(matches!(error, WriteError::MissingColumn(name) if name == "shape"));
 }
 
+fn point_wkb(x: f64, y: f64) -> Vec<u8> {
+    [&[1, 1, 0, 0, 0][..], &x.to_le_bytes(), &y.to_le_bytes()].concat()
+}
+
 #[test]
 fn ndjson_has_geometries_where_readers_look_for_them() {
-    let point = [&[1, 1, 0, 0, 0][..], &1.0_f64.to_le_bytes(), &2.0_f64.to_le_bytes()].concat();
-    let wkb: ArrayRef = Arc::new(BinaryArray::from(vec![&point[..]]));
+    let wkb: ArrayRef = Arc::new(BinaryArray::from(vec![&point_wkb(1.0, 2.0)[..]]));
     let text: ArrayRef = Arc::new(StringArray::from(vec!["a"]));
     let column = || GeometryColumns::Column { name: "wkt".into() };
     let json = |names: [&str; 2]| {

@@ -20,6 +20,16 @@ pub fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
 }
 
+/// CPU time the calling thread has used, and time it has waited for a core.
+pub fn thread_scheduled() -> Result<Duration> {
+    let figures = fs::read_to_string("/proc/thread-self/schedstat").context("cannot read the thread's times")?;
+    let mut figures = figures.split_whitespace().map(str::parse::<u64>);
+    match (figures.next(), figures.next()) {
+        (Some(Ok(ran)), Some(Ok(waited))) => Ok(Duration::from_nanos(ran + waited)),
+        _ => anyhow::bail!("/proc/thread-self/schedstat has no times"),
+    }
+}
+
 fn cpu(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
     // These clocks start at zero with their thread or process, so neither part is negative.
@@ -64,12 +74,12 @@ pub fn median(values: &mut [f64]) -> Option<f64> {
 
 /// Runs every subject once per round, in turn, so that changes of the machine's state affect all of
 /// them. Returns the values by subject.
-pub fn alternate<S>(
+pub fn alternate<S, T>(
     rounds: usize,
     subjects: &mut [S],
-    mut run: impl FnMut(&mut S) -> Result<f64>,
-) -> Result<Vec<Vec<f64>>> {
-    let mut values = vec![Vec::with_capacity(rounds); subjects.len()];
+    mut run: impl FnMut(&mut S) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut values: Vec<Vec<T>> = subjects.iter().map(|_| Vec::with_capacity(rounds)).collect();
     for round in 0..rounds {
         for turn in 0..subjects.len() {
             // Each round starts one further, so that no subject always follows the same

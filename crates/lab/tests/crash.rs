@@ -25,7 +25,7 @@ fn replay_arguments(text: &str) -> Vec<String> {
 
 #[test]
 fn structures_that_are_right_pass() {
-    for structure in ["fbr", "pmr", "pear", "logged", "pmwcas"] {
+    for structure in ["fbr", "pmr", "pear", "logged", "btree", "pmwcas"] {
         let output = crash(&[structure, "--seed", "7", "--budget", "3000"]);
         let text = stdout(&output);
         assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
@@ -109,7 +109,7 @@ fn configurations_are_searched_that_are_named() {
 #[test]
 fn an_unknown_name_is_a_usage_error_that_lists_the_known_ones() {
     for (arguments, expected) in [
-        (&["quadtree"][..], "no structure quadtree; there are: fbr, pmr, pear, logged, pmwcas"),
+        (&["quadtree"][..], "no structure quadtree; there are: fbr, pmr, pear, logged, btree, pmwcas"),
         (&["pmwcas", "--drop", "fence:fbr.insert.entry"], "fence:pmwcas.prepare"),
         (&["pmwcas", "--replay", "nonsense"], "is not a case"),
         (&["pmwcas", "--replay", "adr; count; 99999999 kill"], "there is no cut 99999999: cuts are from"),

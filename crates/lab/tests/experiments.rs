@@ -95,7 +95,7 @@ fn reflushes_are_counted_at_each_checkpoint() {
     let in_place = of(&figures, "in-place", "reflush share");
     let insertions: Vec<u64> = in_place.iter().filter_map(|figure| figure["params"]["insertions"].as_u64()).collect();
     assert_eq!(insertions, [5000, 6000]);
-    assert_eq!(in_place[0]["paper"].as_f64(), Some(0.536));
+    assert_eq!(of(&figures, "in-place, Random", "reflush share")[0]["paper"].as_f64(), Some(0.536));
     assert_eq!(values(&figures, "in-place", "reflush share"), [0.011884442758707883, 0.010210559729129192]);
     assert!(values(&figures, "logging", "reflush share").iter().all(|share| (0.0..1.0).contains(share)));
 }
@@ -163,8 +163,28 @@ fn the_pm_rtree_is_measured_beside_the_fbr_tree() {
     assert!(interleaved <= sequential, "{interleaved} and {sequential}");
     let rates = figures("pmr/threads", &["--count", "3000", "--threads", "1,2"]);
     assert_eq!(values(&rates, "pmr-tree", "insertions a second").len(), 4);
+    assert!(values(&rates, "fbr-tree", "blocked").iter().all(|share| (0.0..=1.0).contains(share)));
     let opened = figures("pmr/recovery", &["--count", "3000"]);
     assert_eq!(values(&opened, "pmr-tree", "open").len(), 4);
+}
+
+/// All trees find the same, or the experiment fails.
+#[test]
+fn the_pm_rtree_is_measured_on_all_data_and_by_each_optimisation() {
+    let overall = figures("pmr/overall", &["--count", "1500", "--queries", "20"]);
+    for system in ["fbr-tree", "volatile-rtree", "undo-rtree", "pmr-self-validating"] {
+        assert!(values(&overall, system, "insertion cpu").len() >= 3, "{system}: random boxes, points and Zipf");
+    }
+    assert_eq!(values(&overall, "volatile-rtree", "deletion lines")[0], 0.0);
+    let lines = |system| values(&overall, system, "insertion lines")[0];
+    assert!(lines("undo-rtree") > 2.0 * lines("pmr-tree"), "{} and {}", lines("undo-rtree"), lines("pmr-tree"));
+    let optimised = figures("pmr/optimisations", &["--count", "2000"]);
+    let ratio = |system| values(&optimised, system, "lines to lock-free")[0];
+    let by_swap = ratio("all, one compare-and-swap");
+    assert!(ratio("all, self-validating") < by_swap && by_swap < ratio("all of the paper"), "{by_swap}");
+    assert_eq!(values(&optimised, "all, one compare-and-swap, eADR", "lines flushed"), [0.0]);
+    let mixes = figures("pmr/mixes", &["--count", "3000"]);
+    assert_eq!(values(&mixes, "pmr-tree", "time to fbr-tree").len(), 2);
 }
 
 #[test]
@@ -195,7 +215,7 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
     for name in ["insert-cost", "reflush", "range-query", "concurrency", "reopen", "hdf5"] {
         assert!(list.contains(&format!("  fbr/{name} ")), "{name} in {list}");
     }
-    for name in ["insert-cost", "threads", "recovery"] {
+    for name in ["overall", "data-size", "insert-cost", "optimisations", "mixes", "threads", "recovery"] {
         assert!(list.contains(&format!("  pmr/{name} ")), "{name} in {list}");
     }
     for name in ["points", "houses", "lakes", "ingest", "mixed", "memory", "grid", "range-scan"] {

@@ -27,7 +27,7 @@ use crate::{Error, Result};
 use terrane_storage::sync::Mutex;
 
 /// Version of the manifest format.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"TERRANEm";
 const HEADER_LEN: usize = 24;
 /// Name of the manifest.

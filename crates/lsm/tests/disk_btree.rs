@@ -55,7 +55,7 @@ proptest! {
         let versions: Versions = entries.iter().map(|(key, value)| (key.clone(), vec![(5, value.clone())])).collect();
         let meta = build(&mut bench, &versions, false);
         let component = open(&bench, &meta);
-        component.check().unwrap();
+        component.check(None).unwrap();
         for (key, value) in &entries {
             let found = component.get(key, u64::MAX).unwrap().expect("a key that was loaded");
             prop_assert_eq!(found.is_antimatter(), value.is_none());
@@ -90,7 +90,7 @@ proptest! {
             .collect();
         let meta = build(&mut bench, &versions, true);
         let component = open(&bench, &meta);
-        component.check().unwrap();
+        component.check(None).unwrap();
         for (key, versions) in &versions {
             for snapshot in &snapshots {
                 let wanted = versions.iter().find(|(begin, _)| begin <= snapshot);
@@ -116,7 +116,7 @@ fn without_filters_the_same_is_found_by_other_pages() {
     let mut pages_read = Vec::new();
     for meta in [&with, &without] {
         let component = open(&bench, meta);
-        component.check().unwrap();
+        component.check(None).unwrap();
         let before = bench.cache.counters().pages_read;
         for key in (1..40_000u32).step_by(200) {
             assert!(component.get(&key.to_be_bytes(), u64::MAX).unwrap().is_none());
@@ -152,7 +152,7 @@ fn an_empty_component_has_nothing() {
     let mut bench = Bench::new();
     let meta = build(&mut bench, &Versions::new(), false);
     let component = open(&bench, &meta);
-    component.check().unwrap();
+    component.check(None).unwrap();
     assert!(component.get(b"a", u64::MAX).unwrap().is_none());
     assert!(BTreeCursor::seek(component, &[]).unwrap().entry().is_none());
 }

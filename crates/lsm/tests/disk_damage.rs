@@ -80,7 +80,7 @@ const KINDS: [Make; 6] = [
 fn check(bench: &Bench, meta: &ComponentMeta) -> terrane_lsm::Result<()> {
     let file = bench.open(meta)?;
     match meta.kind.as_str() {
-        "btree" => BTreeComponent::open(file)?.check()?,
+        "btree" => BTreeComponent::open(file)?.check(None)?,
         "rtree" => RTreeComponent::open(file)?.check(CoordinateSystem::Planar)?,
         kind => CurveComponent::open(file, curve_of(kind))?.check()?,
     };

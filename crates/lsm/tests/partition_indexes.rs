@@ -120,7 +120,7 @@ impl Bench {
         let state = manifest.datasets[0].partitions[0].clone();
         let second = Arc::new(HookedIndex::default());
         let numbered = |index: &IndexState| match index.id {
-            FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex { is_sought: true }) },
+            FIRST => NumberedIndex { id: FIRST, index: Arc::new(BTreeIndex { is_sought: true, times: None }) },
             id => NumberedIndex { id, index: second.clone() },
         };
         let numbered: Vec<NumberedIndex> = state.indexes.iter().map(numbered).collect();

@@ -35,7 +35,7 @@ pub use arena::Arena;
 pub use backend::{Backend, Loads, Native, Rehearsed, Site, View, WORD_LENGTH, Words};
 #[cfg(feature = "explorer")]
 pub use backend::{Dropping, Instruction, Traced, interrupting};
-pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, MEDIA_BLOCK_LENGTH};
+pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, Eviction, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};
 pub use flush::FlushInstruction;

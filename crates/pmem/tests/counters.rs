@@ -1,8 +1,8 @@
 //! The counts of operations.
 
 use terrane_pmem::{
-    Backend, COMBINED_BLOCKS, Counted, Counters, LINE_LENGTH, MEDIA_BLOCK_LENGTH, Options, PersistenceDomain, Pool,
-    ROOT, Site, Traced,
+    Backend, COMBINED_BLOCKS, Counted, Counters, Eviction, LINE_LENGTH, MEDIA_BLOCK_LENGTH, Options, PersistenceDomain,
+    Pool, ROOT, Site, Traced,
 };
 use terrane_testkit::MemoryStorage;
 
@@ -39,7 +39,11 @@ fn stores_bits_and_lines_are_counted() {
         backend.load(block + 5 * LINE);
     });
     let bits_flipped = 8 + 4 + 1 + 2;
-    assert_eq!(counters, Counters { stores: 5, bits_flipped, lines_read: 5, ..Counters::default() });
+    // Six lines of two blocks come into the cache, one of them only to be stored to.
+    let (lines_loaded, media_blocks_read) = (6, 2);
+    let expected =
+        Counters { stores: 5, bits_flipped, lines_read: 5, lines_loaded, media_blocks_read, ..Counters::default() };
+    assert_eq!(counters, expected);
     assert_eq!(counters.bytes_stored(), 40);
 }
 
@@ -132,6 +136,38 @@ fn a_flush_is_no_use_of_a_line_and_what_is_drained_is_evicted() {
     assert_eq!(backend.take().lines_evicted, 0);
     backend.drain_media();
     assert_eq!(backend.take().lines_evicted, 1, "the dirty line was in the cache still");
+}
+
+/// Lines that were stored together leave an LRU cache together.
+#[test]
+fn random_eviction_separates_lines_that_were_stored_together() {
+    const BLOCKS: u64 = 200;
+    let written = |eviction| {
+        let (pool, block) = pool(PersistenceDomain::Adr);
+        // More blocks than the buffer in front of the medium has.
+        pool.backend().reset_evicting(100 * MEDIA_BLOCK_LENGTH, eviction);
+        for line in (0..BLOCKS * MEDIA_BLOCK_LENGTH).step_by(LINE as usize) {
+            pool.backend().store(block + line, 1);
+        }
+        pool.backend().drain_media();
+        pool.backend().take().media_blocks
+    };
+    assert_eq!(written(Eviction::Lru), BLOCKS);
+    let random = written(Eviction::Random { seed: 1 });
+    assert!(random > BLOCKS * 3 / 2, "{random}");
+    assert_eq!(random, written(Eviction::Random { seed: 1 }));
+}
+
+#[test]
+fn lines_of_a_block_that_are_read_in_succession_are_one_read_of_the_medium() {
+    let (pool, block) = pool(PersistenceDomain::Adr);
+    let backend = pool.backend();
+    backend.reset(1 << 20);
+    (0..4).for_each(|line| _ = backend.load(block + line * LINE));
+    let first = backend.take();
+    assert_eq!((first.lines_loaded, first.media_blocks_read, first.media_bytes_read()), (4, 1, 256));
+    (0..4).for_each(|line| _ = backend.load(block + line * LINE));
+    assert_eq!((backend.take().lines_loaded, backend.take().media_blocks_read), (0, 0), "they are cached");
 }
 
 /// The costs that decision 16 states for the allocator.

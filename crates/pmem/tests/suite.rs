@@ -15,6 +15,7 @@ mod pmwcas_crash;
 mod pmwcas_late;
 mod pool;
 mod pool_crash;
+mod pool_faults;
 mod pool_races;
 mod retire;
 mod support;

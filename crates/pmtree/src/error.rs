@@ -54,6 +54,30 @@ pub enum Error {
         /// Dimensions of the tree.
         dimensions: usize,
     },
+    /// Nodes of a B+-tree that cannot hold such entries.
+    #[error(
+        "nodes of {node_length} bytes cannot hold keys of {key_length} and values of {value_length} bytes: use a \
+         multiple of 64 from 128 to 4096, with room for two entries and four children"
+    )]
+    NodeLength {
+        /// Bytes of a node asked for.
+        node_length: u64,
+        /// Bytes of a key.
+        key_length: u64,
+        /// Bytes of a value.
+        value_length: u64,
+    },
+    /// A tree whose operations are not durable, and that was not closed.
+    #[error(
+        "{pool} was not closed, and a tree of the kind {tree} keeps nothing then; restore the file from a copy, or \
+         use a durable kind"
+    )]
+    NotClosed {
+        /// The file.
+        pool: String,
+        /// The kind of tree.
+        tree: &'static str,
+    },
     /// The tree in the pool has another shape than the program expects.
     #[error("{pool} holds a tree of {found}, not of {expected}; open it with the former")]
     OtherShape {

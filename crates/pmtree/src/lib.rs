@@ -1,10 +1,11 @@
-//! R-trees in persistent memory. They are durable at all times, without a log of their data.
+//! Trees in persistent memory. R-trees are durable at all times, without a log of their data.
 //!
 //! - [`fbr::FbrTree`] lies in persistent memory as a whole, and opens at once. Writers lock nodes.
 //! - [`pmr::PmrTree`] has its inner nodes in memory, which opening rebuilds. No operation takes a
 //!   lock, and an insertion writes less.
 //! - [`pear::PearTree`] keeps inner nodes in memory up to a budget, which may be zero. The budget
 //!   can change while the tree is in use.
+//! - [`btree`] has B+-trees, which map keys to values of fixed widths.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
 //! - With direct access to persistent memory, insertions survive a power loss.
@@ -62,12 +63,14 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+pub mod btree;
 mod creation;
 mod error;
 #[cfg(feature = "explorer")]
 pub mod explored;
 mod limits;
 mod rtree;
+mod table;
 mod tree;
 
 pub use error::{Error, Result};

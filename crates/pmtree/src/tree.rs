@@ -56,6 +56,8 @@ pub trait PersistentTree: Debug + Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
+    /// None. Only a close makes the contents durable.
+    CleanClose,
     /// The end of the process, for whatever reason. A power loss only if the tree was closed
     /// before.
     ProcessKill,

@@ -10,8 +10,8 @@ use terrane_pmem::explorer::{Breadth, Cuts, Explorer, Gate, History, Part, Place
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{
-    Explored, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, Step, random_steps, small_trees, steps_in_turn,
-    steps_of_few,
+    Explored, ExploredMap, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, Step, random_steps, small_trees,
+    steps_in_turn, steps_of_few,
 };
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
@@ -224,7 +224,13 @@ fn a_crash_while_a_torn_log_entry_is_withdrawn_unlinks_nothing() {
             let breadth = Breadth { branches: 1, samples: 0, seed: 1 };
             let log = history.controller.log();
             let is_commitment = |event: &Event| {
-                matches!(event, Event::Pool(PoolEvent::Fence { site: "fbr.log.commit" | "logged.log.commit", .. }))
+                matches!(
+                    event,
+                    Event::Pool(PoolEvent::Fence {
+                        site: "fbr.log.commit" | "logged.log.commit" | "logged.undo.begin",
+                        ..
+                    })
+                )
             };
             let commitments = history.cuts_from(0).filter(|&cut| log.get(cut).is_some_and(is_commitment));
             for commitment in commitments.step_by(if is_soak() { 1 } else { 13 }) {
@@ -311,13 +317,15 @@ fn no_flush_and_no_fence_can_be_left_out() {
 
 #[test]
 fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
-    let places: Vec<Place> = [Fbr::places(), Pmr::places(), Pear::places(), Logged::places()].concat();
+    let places: Vec<Place> =
+        [Fbr::places(), Pmr::places(), Pear::places(), Logged::places(), ExploredMap::places()].concat();
     sites::check_sources(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_mentions(env!("CARGO_MANIFEST_DIR"), &places);
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Fbr::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pmr::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Pear::configurations());
     sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &Logged::configurations());
+    sites::check_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &ExploredMap::configurations());
 }
 
 /// The case that shows a loss changes with every step of the trees. The names must be the existing
@@ -326,7 +334,7 @@ fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
 fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/gate.md");
     let of_pools = terrane_pmem::pmwcas::explored::Explored::configurations()[0].places();
-    let all = [Fbr::places(), Pmr::places(), Logged::places(), of_pools];
+    let all = [Fbr::places(), Pmr::places(), Logged::places(), ExploredMap::places(), of_pools];
     let names = all.iter().flatten().flat_map(Place::dropped).map(|dropped| dropped.to_string());
     assert_eq!(sites::names_in_table(&table), names.collect());
 }

@@ -4,99 +4,35 @@
 //! One seed determines the tree, the operations and their orders.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
-use super::entries::{Call, Counts, Tree, check, counts, found_by_window, recover, rect, run};
+use super::entries::{
+    Counts, ENTRIES, Tree, Window, check, check_crashes, count, counts, everything, rect, run_threads,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::Subject;
-use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Step};
+use terrane_pmtree::explored::{Explored, ExploredTree, Fbr};
 use terrane_pmtree::fbr::{LeafForm, Options, Rebalancing, SearchMode};
 use terrane_storage::event::{Event, PoolEvent};
-use terrane_testkit::crash::{Budget, Controller, NameOrder};
-use terrane_testkit::linearizability::{calls_at, record};
-use terrane_testkit::orders::{explore, is_kept};
-
-/// Numbers of threads, and the most operations of all of them together.
-const THREADS: std::ops::RangeInclusive<usize> = 3..=5;
-const OPERATIONS: usize = 12;
+use terrane_testkit::crash::Controller;
+use terrane_testkit::orders::explore;
 
 /// Redistributions in all runs, and changes of wide nodes.
 static REDISTRIBUTIONS: AtomicUsize = AtomicUsize::new(0);
 static WIDE_CHANGES: AtomicUsize = AtomicUsize::new(0);
-const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
-/// Entries that threads insert and delete.
-const ENTRIES: u64 = 4;
-
-/// The next action of a thread.
-enum Work {
-    Step(Step),
-    LookAround(SearchMode),
-}
-
-fn next_work(random: &mut SmallRng) -> Work {
-    match random.random_range(0..6) {
-        0 => Work::LookAround(SearchMode::Validated),
-        1 => Work::LookAround(SearchMode::SharedLock),
-        _ => Work::Step(next_step(random)),
-    }
-}
-
-fn next_step(random: &mut SmallRng) -> Step {
-    let payload = random.random_range(0..ENTRIES);
-    match random.random_range(0..8) {
-        0..3 => Step::Insert(rect(payload), payload),
-        3..6 => Step::Delete(rect(payload), payload),
-        _ => Step::LookUp(rect(payload), payload),
-    }
-}
-
-/// Searches for everything. An entry that a window shows was there, and stays after a crash. A
-/// window may miss entries that move meanwhile.
-fn search_everything(controller: &Controller, tree: &Tree, mode: SearchMode) -> Vec<Call> {
-    let look_up = |payload| Step::LookUp(rect(payload), payload);
-    let (looked, mut found) = (Mutex::default(), Counts::new());
-    record(&looked, controller, look_up(0), |_| {
-        found = found_by_window(tree, mode);
-        true
-    });
-    let looked: Vec<Call> = looked.into_inner().unwrap();
-    let found = found.into_keys().filter(|payload| *payload < ENTRIES);
+fn window_in(tree: &Tree, mode: SearchMode) -> Counts {
+    let mut found = Counts::new();
+    tree.window(&everything(), mode, |rect, payload| count(&mut found, rect, payload)).unwrap();
     found
-        .flat_map(|payload| looked.iter().map(move |call| Call { operation: look_up(payload), ..call.clone() }))
-        .collect()
 }
 
-/// Runs a few operations in each thread. Gives the calls, with the numbers of events at which they
-/// began and ended.
-fn run_threads(controller: &Arc<Controller>, tree: &Arc<Tree>, random: &mut SmallRng) -> Vec<Call> {
-    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
-    let threads = random.random_range(THREADS);
-    let threads: Vec<_> = (0..threads)
-        .map(|thread| {
-            let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
-            let mut random = SmallRng::from_rng(random);
-            shuttle::thread::spawn(move || {
-                for number in 0..random.random_range(1..=OPERATIONS / threads) {
-                    match next_work(&mut random) {
-                        _ if !is_kept(thread, number) => {}
-                        Work::Step(step) => _ = record(&calls, &controller, step, |step| run(&*tree, step)),
-                        Work::LookAround(mode) => {
-                            let found = search_everything(&controller, &tree, mode);
-                            calls.lock().unwrap().extend(found);
-                        }
-                    }
-                }
-            })
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let calls = calls.lock().unwrap();
-    calls.clone()
-}
+/// Windows without locks, and with shared ones.
+const WINDOWS: &[Window<Tree>] =
+    &[|tree| window_in(tree, SearchMode::Validated), |tree| window_in(tree, SearchMode::SharedLock)];
 
 fn entries_are_linearizable(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
@@ -147,9 +83,8 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
     }
     let start = counts(&*tree);
     let first = controller.events();
-    let calls = run_threads(&controller, &tree, &mut random);
+    let calls = run_threads(&controller, &tree, &mut random, 3..=5, WINDOWS);
     check(&calls, &start, &counts(&*tree), &"at the end");
-    let last = controller.events();
     let fences = |sites: &[&str]| {
         let is_one =
             |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if sites.contains(site));
@@ -160,15 +95,7 @@ fn entries_beside_others_are_linearizable(seed: u64, options: &Options, mut rand
         _ => WIDE_CHANGES.fetch_add(fences(&["fbr.log.commit", "fbr.split.root.link"]), Ordering::Relaxed),
     };
     drop(tree);
-    // Anywhere, and right after a search.
-    let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
-    let cuts = (0..3).map(|_| random.random_range(first..=last)).collect::<Vec<_>>();
-    for cut in ends.into_iter().chain(cuts) {
-        let calls = calls_at(&calls, cut);
-        for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
-            check(&calls, &start, &recover::<Tree>(&*image.storage(), options), &image);
-        }
-    }
+    check_crashes::<Tree>(&controller, &calls, &start, options, (seed, &mut random, first));
 }
 
 #[test]

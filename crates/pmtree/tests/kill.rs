@@ -1,6 +1,7 @@
 //! A process that is killed while its threads change a tree. Acknowledged changes are there, and
 //! the tree is sound.
 
+mod btree_kill;
 mod support;
 
 use std::path::Path;

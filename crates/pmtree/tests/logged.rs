@@ -2,11 +2,11 @@
 //! operations.
 
 use crate::damage::is_damage;
-use crate::support::{TestedTree, grow_and_shrink, random, rect, window};
+use crate::support::{ONE_LEAF, TestedTree, grow_and_shrink, random, rect, window};
 use rand::Rng;
 use terrane_pmem::{Backend, Counted, Counters, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, SearchMode};
-use terrane_pmtree::logged::{LoggedTree, Options};
+use terrane_pmtree::logged::{LoggedTree, Logging, Options};
 use terrane_pmtree::{Durability, Error, NearestSearch, PersistentRTree, PersistentTree, Rect, Split};
 use terrane_storage::{OpenMode, Storage};
 use terrane_testkit::MemoryStorage;
@@ -20,7 +20,7 @@ fn small(fan_out: usize) -> Options {
 }
 
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
-    grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, operations);
+    assert_eq!(grow_and_shrink::<D, LoggedTree<D, Traced>>(seed, options, operations), ONE_LEAF);
 }
 
 #[test]
@@ -29,6 +29,10 @@ fn it_holds_what_a_list_holds() {
         for fan_out in [4, 5, 9, 60] {
             compare::<2>(1, &Options { split, ..small(fan_out) }, 2000);
         }
+    }
+    for logging in [Logging::Ranges, Logging::None] {
+        compare::<2>(4, &Options { logging, ..small(5) }, 2000);
+        compare::<3>(5, &Options { logging, ..small(60) }, 1000);
     }
     compare::<3>(2, &small(4), 1000);
     compare::<4>(3, &small(503), 1000);

@@ -1,6 +1,6 @@
 //! The tree against a list under random operations.
 
-use crate::support::{BOTH, FORMS, grow_and_shrink, options, random, rect};
+use crate::support::{BOTH, FORMS, ONE_LEAF, grow_and_shrink, options, random, rect};
 use terrane_pmem::{PersistenceDomain, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing};
 use terrane_pmtree::{Error, Rect};
@@ -9,7 +9,7 @@ use terrane_testkit::MemoryStorage;
 fn compare<const D: usize>(seed: u64, fan_out: usize, leaves: LeafForm, operations: usize) {
     for rebalancing in BOTH {
         let options = Options { leaves, ..options(PersistenceDomain::PageCache, fan_out, rebalancing) };
-        grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, operations);
+        assert_eq!(grow_and_shrink::<D, FbrTree<D, Traced>>(seed, &options, operations), ONE_LEAF);
     }
 }
 
@@ -61,7 +61,7 @@ fn nodes_are_as_full_as_is_asked_for() {
     let leaves = [20, 50].map(|fill_min_percent| {
         let options =
             Options { fill_min_percent, ..options(PersistenceDomain::PageCache, FAN_OUT, Rebalancing::InPlace) };
-        grow_and_shrink::<2, FbrTree<2, Traced>>(5, &options, 1000);
+        assert_eq!(grow_and_shrink::<2, FbrTree<2, Traced>>(5, &options, 1000), ONE_LEAF);
         let mut tree: FbrTree<2, Traced> = FbrTree::create(&MemoryStorage::new(), "tree", &options).unwrap();
         let entries: Vec<_> = (0..400).map(|payload| (rect::<2>(&mut random(payload), 40), payload)).collect();
         entries.iter().for_each(|(rect, payload)| tree.insert(rect, *payload).unwrap());

@@ -1,12 +1,13 @@
 //! The PeaR-Tree: against a list, costs, and budgets that change.
 
 use rand::Rng;
+use rand::rngs::SmallRng;
 use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
+use terrane_pmtree::Rect;
 use terrane_pmtree::pear::{Budget, Options, PearTree, Persisting};
-use terrane_pmtree::{Census, Rect};
 use terrane_testkit::MemoryStorage;
 
-use crate::support::{Model, random, rect};
+use crate::support::{ONE_LEAF, grow_and_shrink_with};
 
 /// Options of small chunks.
 pub fn options(domain: PersistenceDomain, fan_out: usize, budget: Budget) -> Options {
@@ -37,52 +38,15 @@ const BUDGETS: [Budget; 8] = [
 /// Grows and shrinks a tree beside a list, reopens it, and changes its budget.
 fn compare<const D: usize>(seed: u64, options: &Options, operations: usize) {
     let what = format!("seed {seed}, {D} dimensions, {options:?}");
-    let (storage, mut random) = (MemoryStorage::new(), random(seed));
-    let mut tree = PearTree::<D, Traced>::create(&storage, "tree", options).unwrap();
-    let mut model = Model::<D>::default();
-    for operation in 0..operations {
-        let grows = (operation / (operations / 4)).is_multiple_of(2);
-        if model.0.is_empty() || random.random_bool(if grows { 0.8 } else { 0.2 }) {
-            let (rect, payload) = (rect(&mut random, 40), random.random_range(0..1000));
-            tree.insert(&rect, payload).unwrap();
-            model.0.push((rect, payload));
-        } else {
-            let (rect, payload) = model.0[random.random_range(0..model.0.len())];
-            assert!(tree.contains(&rect, payload).unwrap(), "{what}");
-            assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-            model.delete(&rect, payload);
-        }
-        assert!(!tree.delete(&rect(&mut random, 40), 1000).unwrap(), "{what}");
-        if operation % 16 == 0 {
-            let query = rect(&mut random, 40);
-            assert_eq!(window(&tree, &query), model.window(&query), "{what}");
-            let passes = |rect: &Rect<D>, payload: u64| payload % 5 == 1 && rect.min()[0] > query.min()[0];
-            let nearest = tree.nearest(query.min(), 7, passes).unwrap();
-            let distances: Vec<f64> = nearest.iter().map(|&(distance, ..)| distance).collect();
-            let mut passing = model.clone();
-            passing.0.retain(|(rect, payload)| passes(rect, *payload));
-            assert_eq!(distances, passing.distances(query.min(), 7), "{what}");
-        }
-        if operation % 64 == 0 {
-            let census = tree.check().unwrap_or_else(|error| panic!("{what}: operation {operation}: {error}"));
-            assert_eq!((census.entries, census.underfull), (model.0.len() as u64, 0), "{what}: {census:?}");
-        }
+    let between = |tree: &PearTree<D, Traced>, operation: usize, random: &mut SmallRng| {
         if let (Budget::Nodes(most), Persisting::InPlace) = (tree.budget(), options.persisting) {
             assert!(tree.volatile_nodes() <= most, "{what}: {} of {most}", tree.volatile_nodes());
         }
         if operation % 50 == 30 {
             tree.set_budget(BUDGETS[random.random_range(0..BUDGETS.len())]).unwrap();
         }
-        if operation % 300 == 250 {
-            tree.close().unwrap();
-            tree = PearTree::open(&storage, "tree", options).unwrap();
-        }
-    }
-    for (rect, payload) in model.0 {
-        assert!(tree.delete(&rect, payload).unwrap(), "{what}");
-    }
-    let census = tree.check().unwrap();
-    assert_eq!(census, Census { leaves: 1, ..Census::default() }, "{what}");
+    };
+    assert_eq!(grow_and_shrink_with::<D, PearTree<D, Traced>>(seed, options, operations, between), ONE_LEAF, "{what}");
 }
 
 #[test]

@@ -1,76 +1,32 @@
 //! The PeaR-Tree under several threads: what searches and insertions see of unfinished ones, and
 //! real threads beside one that changes the budget.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use rand::Rng;
-use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt};
+use terrane_pmem::interrupting::{At, Interrupting, Stopped};
 use terrane_pmem::{Instruction, Native, PersistenceDomain};
 use terrane_pmtree::Rect;
 use terrane_pmtree::pear::{Budget, Options, PearTree};
 use terrane_storage::RealStorage;
-use terrane_testkit::crash::{Budget as Images, Controller, NameOrder};
+use terrane_testkit::crash::Controller;
 use terrane_testkit::is_soak;
 
 use crate::pear::options;
 use crate::scenario::NOTHING_LEFT;
+use crate::seen::{everything, is_seen_and_gone, point};
 use crate::support::{directory, random, rect};
 
 type Tree = PearTree<2, Interrupting>;
 
-fn point(payload: u64) -> Rect<2> {
-    Rect::point([(payload * 7 % 31) as f64, (payload * 11 % 29) as f64]).unwrap()
-}
-
-fn everything() -> Rect<2> {
-    Rect::new([-1e9; 2], [1e9; 2]).unwrap()
-}
-
-/// Looks an entry up after each change of the operation that inserts or deletes it, and loses
-/// power. Gives whether a crash has taken back what was seen.
-fn is_seen_and_gone(dropped: Option<Instruction>) -> bool {
-    let images = Images { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
-    let options = options(PersistenceDomain::Adr, 4, Budget::Nodes(0));
-    for is_insertion in [true, false] {
-        for number in 0.. {
-            let controller = Controller::new();
-            let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
-            (0..3).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
-            if let Some(instruction) = dropped {
-                tree.pool().backend().0.leave_out(instruction, "pear.read.persist");
-            }
-            let outcome = Arc::new(Mutex::new(None));
-            let (reader, seen, at) = (tree.clone(), outcome.clone(), controller.clone());
-            let payload = if is_insertion { 7 } else { 1 };
-            let look = move || {
-                let is_there = reader.contains(&point(payload), payload).unwrap();
-                *seen.lock().unwrap() = Some((is_there, at.events()));
-            };
-            let (_, was_interrupted) = interrupt(At::Change, number, look, || match is_insertion {
-                true => tree.insert(&point(payload), payload).unwrap(),
-                false => assert!(tree.delete(&point(payload), payload).unwrap()),
-            });
-            if !was_interrupted {
-                break;
-            }
-            let Some((is_there, cut)) = *outcome.lock().unwrap() else { panic!("the search did not run") };
-            for image in controller.images(cut, &images, 1) {
-                let tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
-                if is_there == is_insertion && tree.contains(&point(payload), payload).unwrap() != is_there {
-                    return true;
-                }
-            }
-        }
-    }
-    false
-}
-
 #[test]
 fn what_a_search_of_a_pear_tree_has_seen_survives_a_power_loss() {
-    assert!(!is_seen_and_gone(None));
+    let options = options(PersistenceDomain::Adr, 4, Budget::Nodes(0));
+    let is_gone = |dropped| is_seen_and_gone::<Tree>(&options, "pear.read.persist", dropped);
+    assert!(!is_gone(None));
     for instruction in [Instruction::Flush, Instruction::Fence] {
-        assert!(is_seen_and_gone(Some(instruction)), "{instruction:?} can be left out");
+        assert!(is_gone(Some(instruction)), "{instruction:?} can be left out");
     }
 }
 

@@ -7,40 +7,51 @@ use std::sync::{Arc, Mutex};
 
 use rand::Rng;
 use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt};
-use terrane_pmem::{Instruction, Native, PersistenceDomain};
-use terrane_pmtree::Rect;
-use terrane_pmtree::pmr::{Options, PmrTree, Publication};
+use terrane_pmem::pmwcas::Descriptor;
+use terrane_pmem::{Guard, Instruction, Native, PersistenceDomain};
+use terrane_pmtree::pmr::{LeafForm, Options, PmrTree, Publication};
 use terrane_storage::RealStorage;
-use terrane_testkit::crash::{Budget, Controller, NameOrder};
-use terrane_testkit::is_soak;
+use terrane_testkit::crash::Controller;
+use terrane_testkit::{Fault, FaultPlan, FaultyStorage, is_soak};
 
 use crate::pmr::options;
+use crate::seen::{IMAGES, everything, is_seen_and_gone, point};
 use crate::support::{directory, random, rect};
 
 type Tree = PmrTree<2, Interrupting>;
 
-/// Every named step outside of the allocator, with a fence.
-const STEPS: [&str; 8] = [
-    "pmr.insert.entry",
-    "pmr.insert.map",
-    "pmr.delete.map",
-    "pmwcas.announce",
-    "pmwcas.prepare",
-    "pmwcas.install",
-    "pmwcas.decide",
-    "pmwcas.complete",
+/// Every named step outside of the allocator, except that of searches.
+const STEPS: [At; 11] = [
+    At::Flush("pmr.copy"),
+    At::Fence("pmr.insert.entry"),
+    At::Fence("pmr.insert.map"),
+    At::Fence("pmr.delete.map"),
+    At::Fence("pmr.tags.entry"),
+    At::Fence("pmr.tags.revoke"),
+    At::Fence("pmwcas.announce"),
+    At::Fence("pmwcas.prepare"),
+    At::Fence("pmwcas.install"),
+    At::Fence("pmwcas.decide"),
+    At::Fence("pmwcas.complete"),
 ];
 
-fn point(payload: u64) -> Rect<2> {
-    Rect::point([(payload * 7 % 31) as f64, (payload * 11 % 29) as f64]).unwrap()
+/// Bytes of a leaf of four entries that validate themselves.
+const LEAF_LENGTH: u64 = 5 * 64;
+
+/// The ways in which entries become valid.
+const FORMS: [(LeafForm, Publication); 3] = [
+    (LeafForm::Bitmap, Publication::CompareAndSwap),
+    (LeafForm::Bitmap, Publication::Descriptor),
+    (LeafForm::SelfValidating, Publication::CompareAndSwap),
+];
+
+fn small((leaves, publication): (LeafForm, Publication)) -> Options {
+    Options { leaves, publication, ..options(PersistenceDomain::Adr, 4) }
 }
 
-fn everything() -> Rect<2> {
-    Rect::new([-1e9; 2], [1e9; 2]).unwrap()
-}
-
-fn small(publication: Publication) -> Options {
-    Options { publication, ..options(PersistenceDomain::Adr, 4) }
+/// Each form of leaves, with the step at which an entry is written and its bit not set.
+fn forms_of_leaves() -> [(Options, &'static str); 2] {
+    [(small(FORMS[0]), "pmr.insert.entry"), (small(FORMS[2]), "pmr.tags.entry")]
 }
 
 fn new_tree(options: &Options, payloads: impl IntoIterator<Item = u64>) -> (Arc<Controller>, Arc<Tree>) {
@@ -71,14 +82,14 @@ fn check(tree: Arc<Tree>, expected: impl IntoIterator<Item = u64>, what: &dyn st
 /// this test would not end.
 #[test]
 fn a_thread_that_is_stopped_at_any_named_step_keeps_nobody_from_finishing() {
-    for publication in [Publication::CompareAndSwap, Publication::Descriptor] {
+    for form in FORMS {
         let stride = if is_soak() { 1 } else { 3 };
         for step in STEPS {
             let mut reached = 0;
             for number in (0..).step_by(stride) {
-                let (_, tree) = new_tree(&small(publication), 0..30);
+                let (_, tree) = new_tree(&small(form), 0..30);
                 let stopped = tree.clone();
-                let stopped = Stopped::start(At::Fence(step), number, move || {
+                let stopped = Stopped::start(step, number, move || {
                     (100..112).for_each(|payload| stopped.insert(&point(payload), payload).unwrap());
                     (0..15).for_each(|payload| assert!(stopped.delete(&point(payload), payload).unwrap()));
                 });
@@ -87,50 +98,78 @@ fn a_thread_that_is_stopped_at_any_named_step_keeps_nobody_from_finishing() {
                 assert!((200..215).all(|payload| tree.contains(&point(payload), payload).unwrap()));
                 assert!(found(&tree).into_iter().filter(|payload| *payload >= 200).eq(200..215));
                 let was_stopped = Stopped::end([stopped]) == [true];
-                check(tree, (100..112).chain(200..215), &(step, number, publication));
+                check(tree, (100..112).chain(200..215), &(step, number, form));
                 if !was_stopped {
                     break;
                 }
                 reached += 1;
             }
-            let is_used = publication == Publication::CompareAndSwap || !step.ends_with(".map");
-            assert_eq!(reached > 0, is_used, "{step}");
+            let unused: &[&'static str] = match form {
+                (LeafForm::Bitmap, Publication::CompareAndSwap) => &["pmr.tags.entry", "pmr.tags.revoke"],
+                (LeafForm::Bitmap, Publication::Descriptor) => {
+                    &["pmr.tags.entry", "pmr.tags.revoke", "pmr.insert.map", "pmr.delete.map"]
+                }
+                (LeafForm::SelfValidating, _) => &["pmr.insert.entry", "pmr.insert.map", "pmr.delete.map"],
+            };
+            let is_used = !unused.iter().any(|name| step == At::Fence(name));
+            assert_eq!(reached > 0, is_used, "{step:?}, {form:?}");
         }
     }
+}
+
+/// The insertion leaves its word dirty, and the search makes it durable.
+#[test]
+fn a_search_that_is_stopped_keeps_nobody_from_finishing() {
+    let (_, tree) = new_tree(&small(FORMS[0]), 0..3);
+    let (writer, reader) = (tree.clone(), tree.clone());
+    let inserts = Stopped::start(At::Fence("pmr.insert.map"), 0, move || writer.insert(&point(3), 3).unwrap());
+    let searches = Stopped::start(At::Fence("pmr.read.persist"), 0, move || {
+        assert!(reader.contains(&point(3), 3).unwrap());
+    });
+    (4..20).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+    (0..4).for_each(|payload| assert!(tree.delete(&point(payload), payload).unwrap()));
+    assert_eq!(Stopped::end([inserts, searches]), [true, true]);
+    check(tree, 4..20, &"a search");
 }
 
 /// Hole 2: with the paper's Algorithm 2, both take the first free slot.
 #[test]
 fn two_insertions_into_one_leaf_take_different_slots() {
-    let (_, tree) = new_tree(&small(Publication::CompareAndSwap), [1]);
-    let other = tree.clone();
-    let stopped = Stopped::start(At::Fence("pmr.insert.entry"), 0, move || other.insert(&point(2), 2).unwrap());
-    tree.insert(&point(3), 3).unwrap();
-    assert_eq!(Stopped::end([stopped]), [true]);
-    check(tree, [1, 2, 3], &"two insertions");
+    for (options, step) in forms_of_leaves() {
+        let (_, tree) = new_tree(&options, [1]);
+        let other = tree.clone();
+        let stopped = Stopped::start(At::Fence(step), 0, move || other.insert(&point(2), 2).unwrap());
+        tree.insert(&point(3), 3).unwrap();
+        assert_eq!(Stopped::end([stopped]), [true]);
+        check(tree, [1, 2, 3], &step);
+    }
 }
 
 /// Hole 5: the leaf is split between the insertion's entry and its bit. The paper's version sets
 /// the bit in the leaf that has been copied.
 #[test]
 fn an_insertion_that_a_split_overtakes_is_not_lost() {
-    let (_, tree) = new_tree(&small(Publication::CompareAndSwap), [1]);
-    let other = tree.clone();
-    let stopped = Stopped::start(At::Fence("pmr.insert.entry"), 0, move || other.insert(&point(2), 2).unwrap());
-    (3..12).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
-    assert_eq!(Stopped::end([stopped]), [true]);
-    check(tree, 1..12, &"a split");
+    for (options, step) in forms_of_leaves() {
+        let (_, tree) = new_tree(&options, [1]);
+        let other = tree.clone();
+        let stopped = Stopped::start(At::Fence(step), 0, move || other.insert(&point(2), 2).unwrap());
+        (3..12).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+        assert_eq!(Stopped::end([stopped]), [true]);
+        check(tree, 1..12, &step);
+    }
 }
 
 /// The split has copied its leaf and is about to link the copies.
 #[test]
 fn a_deletion_that_meets_a_split_is_not_undone_by_it() {
-    let (_, tree) = new_tree(&small(Publication::CompareAndSwap), 1..5);
-    let other = tree.clone();
-    let stopped = Stopped::start(At::Fence("pmwcas.prepare"), 0, move || other.insert(&point(5), 5).unwrap());
-    assert!(tree.delete(&point(2), 2).unwrap());
-    assert_eq!(Stopped::end([stopped]), [true]);
-    check(tree, [1, 3, 4, 5], &"a split");
+    for (options, _) in forms_of_leaves() {
+        let (_, tree) = new_tree(&options, 1..5);
+        let other = tree.clone();
+        let stopped = Stopped::start(At::Fence("pmwcas.prepare"), 0, move || other.insert(&point(5), 5).unwrap());
+        assert!(tree.delete(&point(2), 2).unwrap());
+        assert_eq!(Stopped::end([stopped]), [true]);
+        check(tree, [1, 3, 4, 5], &options.leaves);
+    }
 }
 
 /// Hole 0: a version of 8 bits has its old value again after 256 changes of a leaf. A search in
@@ -159,7 +198,7 @@ fn changes_as_many_as_a_version_has_values_give_no_torn_entry() {
 #[test]
 fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     for number in 0.. {
-        let (_, tree) = new_tree(&small(Publication::CompareAndSwap), 0..30);
+        let (_, tree) = new_tree(&small(FORMS[0]), 0..30);
         let writer = tree.clone();
         let write = move || {
             (100..140).for_each(|payload| writer.insert(&point(payload), payload).unwrap());
@@ -180,7 +219,7 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
 #[test]
 fn a_look_up_finds_one_of_two_copies_that_come_and_go() {
     for number in 0.. {
-        let (_, tree) = new_tree(&small(Publication::CompareAndSwap), [1; 9].into_iter().chain(2..20));
+        let (_, tree) = new_tree(&small(FORMS[0]), [1; 9].into_iter().chain(2..20));
         // All leaves of these contain its place.
         let around = |tree: &Tree| tree.insert(&everything(), 99).unwrap();
         (0..8).for_each(|_| around(&tree));
@@ -197,48 +236,77 @@ fn a_look_up_finds_one_of_two_copies_that_come_and_go() {
     }
 }
 
-/// Looks an entry up after each change of the operation that inserts or deletes it, and loses
-/// power. Gives whether a crash has taken back what was seen.
-fn is_seen_and_gone(dropped: Option<Instruction>) -> bool {
-    let budget = Budget { exhaustive_pending: 6, samples: 12, name_order: NameOrder::AnySubset };
-    let options = small(Publication::CompareAndSwap);
+#[test]
+fn what_a_search_has_seen_survives_a_power_loss() {
+    let is_gone = |dropped| is_seen_and_gone::<Tree>(&small(FORMS[0]), "pmr.read.persist", dropped);
+    assert!(!is_gone(None));
+    for instruction in [Instruction::Flush, Instruction::Fence] {
+        assert!(is_gone(Some(instruction)), "{instruction:?} can be left out");
+    }
+}
+
+/// An operation has changed a tag, another one freezes the leaf and stops, and the file cannot grow
+/// for copies of the leaf. So the first one fails. Gives whether a power loss shows its change.
+fn is_failed_and_there(dropped: Option<Instruction>) -> bool {
+    let mut options = small(FORMS[2]);
+    options.pool.chunk_length = 1 << 13;
     for is_insertion in [true, false] {
-        for number in 0.. {
-            let (controller, tree) = new_tree(&options, 0..3);
-            if let Some(instruction) = dropped {
-                tree.pool().backend().0.leave_out(instruction, "pmr.read.persist");
-            }
-            let outcome = Arc::new(Mutex::new(None));
-            let (reader, seen, at) = (tree.clone(), outcome.clone(), controller.clone());
-            let payload = if is_insertion { 7 } else { 1 };
-            let look = move || {
-                let is_there = reader.contains(&point(payload), payload).unwrap();
-                *seen.lock().unwrap() = Some((is_there, at.events()));
+        let controller = Controller::new();
+        let storage = FaultyStorage::new(controller.storage());
+        let tree = Arc::new(Tree::create(&storage, "tree", &options).unwrap());
+        let present = 0..if is_insertion { 3 } else { 4 };
+        present.clone().for_each(|payload| tree.insert(&point(payload), payload).unwrap());
+        if let Some(instruction) = dropped {
+            tree.pool().backend().0.leave_out(instruction, "pmr.tags.restore");
+        }
+        let step = if is_insertion { "pmr.tags.entry" } else { "pmr.tags.revoke" };
+        let (other, outcome) = (tree.clone(), Arc::new(Mutex::new(None)));
+        let failed = outcome.clone();
+        let fails = Stopped::start(At::Fence(step), 0, move || {
+            let result = match is_insertion {
+                true => other.insert(&point(9), 9),
+                false => other.delete(&point(1), 1).map(drop),
             };
-            let (_, was_interrupted) = interrupt(At::Change, number, look, || match is_insertion {
-                true => tree.insert(&point(payload), payload).unwrap(),
-                false => assert!(tree.delete(&point(payload), payload).unwrap()),
-            });
-            if !was_interrupted {
-                break;
+            *failed.lock().unwrap() = Some(result.is_err());
+        });
+        let other = tree.clone();
+        let splits = Stopped::start(At::Fence("pmwcas.prepare"), 0, move || other.insert(&point(8), 8).unwrap());
+        {
+            let guard = tree.pool().pin();
+            let mut held = Vec::new();
+            storage.arm(FaultPlan { at: 1, fault: Fault::Eio, persistent: true });
+            while let Ok(descriptor) = hold_block(&tree, &guard) {
+                held.push(descriptor);
             }
-            let Some((is_there, cut)) = *outcome.lock().unwrap() else { panic!("the search did not run") };
-            for image in controller.images(cut, &budget, 1) {
-                let tree = Tree::open(&*image.storage(), "tree", &options).unwrap();
-                if is_there == is_insertion && tree.contains(&point(payload), payload).unwrap() != is_there {
+            assert_eq!(Stopped::end([fails]), [true]);
+            assert_eq!(*outcome.lock().unwrap(), Some(true), "there was space");
+            storage.disarm();
+            for image in controller.images(controller.events(), &IMAGES, 1) {
+                let recovered = Tree::open(&*image.storage(), "tree", &options).unwrap();
+                let payload = if is_insertion { 9 } else { 1 };
+                if recovered.contains(&point(payload), payload).unwrap() == is_insertion {
                     return true;
                 }
             }
         }
+        assert_eq!(Stopped::end([splits]), [true]);
+        check(tree, present.chain([8]), &step);
     }
     false
 }
 
+/// A descriptor that has a block of a leaf's length.
+fn hold_block<'g>(tree: &'g Tree, guard: &'g Guard<'g>) -> terrane_pmem::Result<Descriptor<'g, Interrupting>> {
+    let mut descriptor = Descriptor::new(tree.pool(), guard)?;
+    descriptor.acquire(LEAF_LENGTH)?;
+    Ok(descriptor)
+}
+
 #[test]
-fn what_a_search_has_seen_survives_a_power_loss() {
-    assert!(!is_seen_and_gone(None));
+fn what_a_failed_operation_has_written_does_not_count() {
+    assert!(!is_failed_and_there(None));
     for instruction in [Instruction::Flush, Instruction::Fence] {
-        assert!(is_seen_and_gone(Some(instruction)), "{instruction:?} can be left out");
+        assert!(is_failed_and_there(Some(instruction)), "{instruction:?} can be left out");
     }
 }
 
@@ -248,12 +316,10 @@ fn searches_beside_threads_that_write_find_what_is_always_there_exactly_once() {
     const PERMANENT: u64 = 300;
     const WRITERS: u64 = 3;
     let operations = if is_soak() { 100_000 } else { 3000 };
-    for (fan_out, publication) in
-        [(4, Publication::CompareAndSwap), (60, Publication::CompareAndSwap), (6, Publication::Descriptor)]
-    {
+    for (fan_out, (leaves, publication)) in [(4, FORMS[0]), (60, FORMS[0]), (6, FORMS[1]), (5, FORMS[2])] {
         let directory = directory();
         let storage = RealStorage::new(directory.path());
-        let options = Options { publication, ..options(PersistenceDomain::PageCache, fan_out) };
+        let options = Options { leaves, publication, ..options(PersistenceDomain::PageCache, fan_out) };
         let mut tree = PmrTree::<2, Native>::create(&storage, "tree", &options).unwrap();
         (0..PERMANENT).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
         let (is_over, shared) = (AtomicBool::new(false), &tree);

@@ -4,6 +4,8 @@
 //! are its modules. Tests that end their process, or that other builds run, are programs of their
 //! own.
 
+mod btree;
+mod btree_crash;
 mod costs;
 mod crash;
 mod damage;
@@ -23,6 +25,7 @@ mod pmr;
 mod pmr_threads;
 mod relied_on;
 mod scenario;
+mod seen;
 mod support;
 mod threads;
 mod unnoticed;

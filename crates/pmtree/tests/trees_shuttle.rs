@@ -2,6 +2,7 @@
 //! take similar times.
 #![cfg(shuttle)]
 
+mod btree_shuttle;
 #[path = "support/entries.rs"]
 mod entries;
 mod fbr_shuttle;

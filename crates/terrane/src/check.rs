@@ -48,6 +48,17 @@ pub struct Finding {
     pub repaired: bool,
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.dataset)?;
+        if let Some(partition) = self.partition {
+            write!(f, " · partition {partition}")?;
+        }
+        let repaired = if self.repaired { " (repaired)" } else { "" };
+        write!(f, " · index {}: {}{repaired}", self.index, self.reason)
+    }
+}
+
 /// Indexes that could not be opened and have not been repaired since.
 pub(crate) fn unopened(engine: &Engine) -> Vec<Finding> {
     let datasets = engine.datasets.load();
@@ -296,9 +307,7 @@ impl fmt::Display for CheckReport {
             count => f.write_str(&counted(count, "finding", "findings"))?,
         }
         for finding in &self.findings {
-            let repaired = if finding.repaired { " (repaired)" } else { "" };
-            let partition = finding.partition.map_or(String::new(), |partition| format!(" · partition {partition}"));
-            write!(f, "\n  {}{partition} · index {}: {}{repaired}", finding.dataset, finding.index, finding.reason)?;
+            write!(f, "\n  {finding}")?;
         }
         if !self.foreign_files.is_empty() {
             let names = first_of(&self.foreign_files, ", ");

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use serde::Serialize;
+use terrane_literal::format_timestamp;
+use terrane_lsm::disk::TimeRange;
 use terrane_lsm::partition::IndexVersion;
 use terrane_lsm::policy::MergePolicy;
 use terrane_space::CoordinateSystem;
@@ -10,8 +12,8 @@ use terrane_space::CoordinateSystem;
 use crate::Result;
 use crate::engine::{DatasetHandle, Engine, reserve_bytes};
 use crate::feed::{FeedInfo, feeds_of};
-use crate::schema::{GeometryColumn, Schema};
-use crate::secondary::IndexOptions;
+use crate::schema::{ColumnType, GeometryColumn, Schema, SchemaHistory};
+use crate::secondary::{IndexOptions, PRIMARY};
 use crate::words::counted;
 
 /// An index of a dataset.
@@ -59,6 +61,39 @@ pub struct DatasetInfo {
     pub memory_bytes: u64,
     /// Bounding box of all entries in disk components: x0, y0, x1, y1.
     pub bounds: Option<[f64; 4]>,
+    /// First and last time of the entries in disk components, by the dataset's first timestamp
+    /// attribute; `None` without one, or if a component does not know it.
+    pub times: Option<TimesInfo>,
+}
+
+/// First and last time of a dataset's records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TimesInfo {
+    /// Name of the timestamp attribute.
+    pub column: String,
+    /// ISO 8601.
+    pub first: String,
+    /// ISO 8601.
+    pub last: String,
+}
+
+impl TimesInfo {
+    fn of(history: &SchemaHistory, statistics: impl Iterator<Item = Option<TimeRange>>) -> Option<Self> {
+        let attribute = history.first_timestamp()?;
+        let mut all: Option<(i64, i64)> = None;
+        for time in statistics {
+            let range = time.filter(|time| time.attribute == attribute.number())?.range;
+            if let Some((first, last)) = range {
+                let (least, greatest) = all.unwrap_or((first, last));
+                all = Some((least.min(first), greatest.max(last)));
+            }
+        }
+        let (first, last) = all?;
+        let column = history.newest().columns.get(history.position(attribute)?)?;
+        let utc = matches!(column.column_type, ColumnType::Timestamp { utc: true });
+        let text = |time| format_timestamp(time, utc);
+        Some(Self { column: column.name.clone(), first: text(first), last: text(last) })
+    }
 }
 
 /// Bytes of an interrupted write behind the end of the log. Opening for writing removes them.
@@ -144,6 +179,7 @@ impl StoreInfo {
 fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let versions = dataset.partitions.versions();
     let mut bounds: Option<[f64; 4]> = None;
+    let mut times = None;
     let points = dataset.schema().holds_points();
     let indexes = dataset.indexes.load_full();
     let of_partitions = |slot: usize| {
@@ -154,6 +190,9 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
     let indexes = indexes.map(|(definition, index)| {
         let parts: Vec<_> = index.iter().flat_map(|index| &index.components).collect();
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
+        if definition.id == PRIMARY {
+            times = TimesInfo::of(&dataset.history.load(), statistics().map(|statistics| statistics.time));
+        }
         for [x0, y0, x1, y1] in statistics().filter_map(|statistics| statistics.bounds) {
             let all = bounds.get_or_insert([x0, y0, x1, y1]);
             *all = [all[0].min(x0), all[1].min(y0), all[2].max(x1), all[3].max(y1)];
@@ -180,6 +219,7 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
         feeds: feeds_of(dataset),
         memory_bytes: dataset.partitions.memory_used() as u64,
         bounds,
+        times,
     }
 }
 
@@ -252,6 +292,9 @@ impl fmt::Display for StoreInfo {
             write!(f, "\n  in memory {}", counted(dataset.memory_bytes, "byte", "bytes"))?;
             if let Some([x0, y0, x1, y1]) = dataset.bounds {
                 write!(f, "\n  bounds {x0} {y0} {x1} {y1}")?;
+            }
+            if let Some(TimesInfo { column, first, last }) = &dataset.times {
+                write!(f, "\n  {column} from {first} to {last}")?;
             }
         }
         Ok(())

@@ -72,7 +72,7 @@ pub use dataset::{AtomicBatch, BatchOutcome, Dataset, ImportMode, ImportReport, 
 pub use engine::MaintenanceCounters;
 pub use error::{Error, Result};
 pub use feed::{Feed, FeedInfo, FeedReceiver, FeedSender, OnOverload, QueuedRecord, check_feed_name};
-pub use info::{DatasetInfo, IndexInfo, StoreInfo, TornTailInfo};
+pub use info::{DatasetInfo, IndexInfo, StoreInfo, TimesInfo, TornTailInfo};
 pub use join::{Join, JoinExplanation, JoinOn, JoinPairs, JoinRows};
 pub use key::Key;
 pub use metrics::Metrics;

@@ -244,7 +244,7 @@ pub enum SchemaError {
 
 impl Schema {
     /// Whether the dataset has points only.
-    pub(crate) fn holds_points(&self) -> bool {
+    pub fn holds_points(&self) -> bool {
         matches!(self.geometry, GeometryColumn::Point { .. })
     }
 

@@ -12,6 +12,7 @@ mod backup_places;
 mod closing;
 mod column_names;
 mod combined_queries;
+mod component_times;
 mod concurrency;
 mod conditions;
 mod crash_directed;

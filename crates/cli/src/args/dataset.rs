@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use terrane_literal::parse_size;
 
 use crate::shape::parse_window;
-use crate::size::{parse_count, parse_size};
+use crate::size::parse_count;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -1,15 +1,15 @@
 //! The files of an import: how they are read, and how they fit the dataset.
 
-use arrow_schema::Schema as ArrowSchema;
 use terrane::CoordinateSystem;
-use terrane::schema::{Column, ColumnType, GeometryColumn, Schema, SchemaError};
-use terrane_formats::{CoordinatePair, GeometryColumns, Guess, Header, ReadOptions, Source};
+use terrane::schema::{GeometryColumn, Schema};
+use terrane_formats::{CoordinatePair, Guess, Header, ReadOptions, Source};
+use terrane_load::LoadError;
 
 use super::spool::Inputs;
 use crate::args::{Common, ImportArguments, QuoteFlag};
 use crate::failure::Failure;
 use crate::place::decoding_memory;
-use crate::reading::{check_reading, file_column_type, file_key_type};
+use crate::reading::check_reading;
 
 /// Opens a file so that it fits `schema`, if the dataset is known.
 pub fn open(
@@ -58,59 +58,25 @@ fn read_options(arguments: &ImportArguments, schema: Option<&Schema>) -> ReadOpt
     let Some(schema) = schema else {
         return options;
     };
-    options.coordinates.planar = schema.system == CoordinateSystem::Planar;
-    options.of_dataset = options.geometry.is_none() && options.x.is_none();
-    match &schema.geometry {
-        GeometryColumn::Point { x, y } => {
-            (options.x, options.y) = (Some(x.clone()), Some(y.clone()));
-            options.pair.iter_mut().for_each(|pair| pair.names = [x.clone(), y.clone()]);
-            options.own_points = true;
-        }
-        GeometryColumn::Geometry { name } => {
-            options.geometry = Some(name.clone());
-            options.own_geometry_name = Some(name.clone());
-        }
-    }
-    let columns = schema.columns.iter();
-    options.widening = columns.clone().map(|column| column.name.clone()).collect();
-    options.column_types = columns.map(|column| (column.name.clone(), file_column_type(column.column_type))).collect();
-    options.column_types.push((schema.key.name.clone(), file_key_type(schema.key.key_type)));
+    terrane_load::fit_to(&mut options, schema);
     options
 }
 
 /// The schema of a dataset that is created from a file.
 pub fn schema_of(arguments: &ImportArguments, source: &Source) -> Result<Schema, Failure> {
-    let geometry = match &source.geometry {
-        GeometryColumns::Column { name } => GeometryColumn::Geometry { name: name.clone() },
-        GeometryColumns::Coordinates { x, y } => GeometryColumn::Point { x: x.clone(), y: y.clone() },
-        GeometryColumns::None => {
-            return Err(Failure::refused(format!(
-                "{}: no geometry and no coordinates were recognised; name them with --geometry, or --lon and --lat (the columns are {})",
-                source.path.display(),
-                column_names(source)
-            )));
-        }
-    };
-    let guess = source.guess();
-    let key = match &arguments.key {
-        Some(named) => Some(named.as_str()).filter(|name| !name.is_empty()),
-        None => guess.key.as_deref(),
-    };
     let system = match arguments.planar {
         true => CoordinateSystem::Planar,
         false => CoordinateSystem::LonLat,
     };
-    let schema = Schema::from_arrow(&source.schema, key, geometry, system)
-        .map_err(|error| Failure::from(terrane::Error::from(as_stored(error, source))).within(source.path.display()))?;
+    let schema = terrane_load::schema_of(source, arguments.key.as_deref(), system).map_err(|error| match error {
+        LoadError::NoGeometry { source_name, columns } => Failure::refused(format!(
+            "{source_name}: no geometry and no coordinates were recognised; name them with --geometry, or --lon and \
+             --lat (the columns are {columns})"
+        )),
+        other => other.into(),
+    })?;
     check_reading(&arguments.reading, &arguments.dataset, &schema)?;
     Ok(schema)
-}
-
-/// The schema of a dataset with these columns, and with the key and geometry of `bare`.
-pub fn schema_with(bare: &Schema, columns: &ArrowSchema) -> Result<Schema, Failure> {
-    let key = Some(bare.key.name.as_str()).filter(|_| !bare.key.generated);
-    Schema::from_arrow(columns, key, bare.geometry.clone(), bare.system)
-        .map_err(|error| Failure::from(terrane::Error::from(error)))
 }
 
 /// Refuses types for columns that do not exist.
@@ -123,17 +89,6 @@ pub fn check_demanded_columns(arguments: &ImportArguments, schema: &Schema) -> R
             schema.column_names().collect::<Vec<_>>().join(", ")
         ))),
         None => Ok(()),
-    }
-}
-
-/// The same error with the column's type in the file, not the converted type.
-fn as_stored(error: SchemaError, source: &Source) -> SchemaError {
-    match error {
-        SchemaError::UnsupportedType { name, found, role } => {
-            let found = source.stored_type(&name).map_or(found, ToString::to_string);
-            SchemaError::UnsupportedType { name, found, role }
-        }
-        other => other,
     }
 }
 
@@ -177,23 +132,6 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
     }
 }
 
-/// The columns of a file that the dataset lacks.
-pub fn new_columns(source: &Source, schema: &Schema) -> Result<Vec<Column>, Failure> {
-    let is_new = |name: &str| schema.column_names().all(|known| known != name);
-    let fields = source.schema.fields().iter().filter(|field| is_new(field.name()));
-    fields
-        .map(|field| match ColumnType::from_field(field) {
-            Some(column_type) => Ok(Column::new(field.name(), column_type)),
-            None => Err(Failure::refused(format!(
-                "{}: column {:?} is {}, which datasets do not support",
-                source.path.display(),
-                field.name(),
-                field.data_type()
-            ))),
-        })
-        .collect()
-}
-
 /// The detected properties of a file: format, rows, key, geometry and coordinates.
 pub fn description(source: &Source, schema: &Schema) -> String {
     let has_key = source.schema.column_with_name(&schema.key.name).is_some();
@@ -208,9 +146,4 @@ pub fn description(source: &Source, schema: &Schema) -> String {
     };
     let path = source.path.display();
     format!("{path}: {}{rows}; {guess}, {system}", source.format)
-}
-
-fn column_names(source: &Source) -> String {
-    let names: Vec<&str> = source.schema.fields().iter().map(|field| field.name().as_str()).collect();
-    names.join(", ")
 }

@@ -11,8 +11,6 @@ use terrane_literal::{Time, TimePattern, parse_timestamp};
 use terrane_space::Point;
 use terrane_space::geometry::{as_flat_point, point_wkb};
 
-use crate::reading::attribute_type;
-
 /// Name of the column for the ids of features.
 pub const FEATURE_ID_COLUMN: &str = "id";
 
@@ -67,7 +65,7 @@ impl Reading {
             Some(_) if value.is_null() => None,
             Some(demanded) => {
                 let timestamp = value.as_str().and_then(|text| parse_timestamp(text).ok());
-                Some(attribute_type(demanded, timestamp.is_some_and(|timestamp| timestamp.has_zone)))
+                Some(terrane_load::attribute_type(demanded, timestamp.is_some_and(|timestamp| timestamp.has_zone)))
             }
             None => column_type_of(value),
         }

@@ -7,11 +7,10 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::ArrowError;
 
-use super::geo_metadata::{self, Declared};
 use super::guard::guarded;
 use super::ipc_check;
-use super::plain;
 use super::reader::{ColumnarPlan, RawBatches};
+use super::table;
 use crate::error::{FormatError, Location};
 use crate::format::Format;
 use crate::guess::GeometryColumns;
@@ -51,22 +50,12 @@ pub(crate) fn open(input: &Input, format: Format, options: &ReadOptions) -> Resu
             let reader = StreamReader::try_new(file, None).map_err(from_arrow)?;
             (reader.schema(), Box::new(reader))
         };
+        let sample = |index| {
+            let first = first_batch(input.open()?, format).map_err(from_arrow)?;
+            Ok(first.as_ref().map(|batch| batch.column(index).clone()))
+        };
         let declared = |named: Option<&GeometryColumns>, warnings: &mut Vec<String>| {
-            // pyarrow keeps GeoParquet's metadata when it writes such a table.
-            geo_metadata::from_extensions(path, &schema, named, warnings, |warnings| {
-                match schema.metadata().get("geo") {
-                    Some(geo) => geo_metadata::from_geoparquet(path, geo, &schema, named, warnings),
-                    None if named.is_some() => Ok(Declared::default()),
-                    None => {
-                        let sample = |index| {
-                            let first = first_batch(input.open()?, format).map_err(from_arrow)?;
-                            let values = first.as_ref().map(|batch| batch.column(index));
-                            Ok(values.map(|values| values.slice(0, values.len().min(plain::SAMPLE_ROWS))))
-                        };
-                        Ok(Declared { geometry: plain::find(path, &schema, sample)?, coverings: Vec::new() })
-                    }
-                }
-            })
+            table::declared(path, &schema, named, warnings, sample)
         };
         let plan = ColumnarPlan::new(path, &schema, declared, options, |_| false, Vec::new())?;
         Ok(plan.open(path, Some(row_count), batches))

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use terrane_pmem::PersistenceDomain;
 use terrane_pmem::explorer::{Breadth, Explorer, Failure, History, Part, Subject, Tally};
 use terrane_pmem::pmwcas;
-use terrane_pmtree::explored::{Explored, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, small_trees};
+use terrane_pmtree::explored::{Explored, ExploredMap, ExploredTree, Fbr, Logged, Pear, Pmr, Recoveries, small_trees};
 
 /// Names and descriptions.
-pub const ALL: [(&str, &str); 5] = [
+pub const ALL: [(&str, &str); 6] = [
     (Fbr::NAME, "the FBR-tree: insertions and deletions that split and merge nodes"),
     (Pmr::NAME, "the PM-RTREE: insertions and deletions that replace leaves of its chain"),
     (Pear::NAME, "the PeaR-Tree: insertions and deletions, and nodes that move between pool and memory"),
     (Logged::NAME, "the R-tree that logs whole nodes, the baseline of the FBR-tree: the same"),
+    (ExploredMap::NAME, "the durable B+-trees: insertions, updates and removals that split and merge nodes"),
     (OF_WORDS, "persistent multi-word compare-and-swap, and the blocks that its words link"),
 ];
 
@@ -50,6 +51,7 @@ pub fn visit<V: Visitor>(name: &str, visitor: &mut V) -> Option<V::Output> {
         Pmr::NAME => Some(visitor.visit::<Explored<Pmr>>()),
         Pear::NAME => Some(visitor.visit::<Explored<Pear>>()),
         Logged::NAME => Some(visitor.visit::<Explored<Logged>>()),
+        ExploredMap::NAME => Some(visitor.visit::<ExploredMap>()),
         OF_WORDS => Some(visitor.visit::<pmwcas::explored::Explored>()),
         _ => None,
     }
@@ -80,6 +82,23 @@ impl<T: ExploredTree> Structure for Explored<T> {
     }
 }
 
+impl Structure for ExploredMap {
+    const NAME: &'static str = ExploredMap::NAME;
+
+    fn configurations() -> Vec<Self> {
+        Self::configurations()
+    }
+
+    /// Crashes on other media leave a subset of the states on this one.
+    fn has_small_cases(&self) -> bool {
+        self.domain() == PersistenceDomain::Adr
+    }
+
+    fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
+        exhaust_histories(self, part, in_recoveries)
+    }
+}
+
 impl Structure for pmwcas::explored::Explored {
     const NAME: &'static str = OF_WORDS;
 
@@ -92,20 +111,29 @@ impl Structure for pmwcas::explored::Explored {
     }
 
     fn exhaust(&self, part: Part, in_recoveries: bool) -> Result<(Tally, String), Box<Failure<Self::Step>>> {
-        let mut explorer = Explorer::new(self);
-        // Some cuts of these histories have far more, and each is stored.
-        let breadth = Breadth { branches: 2048, samples: 200, seed: 0 };
-        let seeds: Vec<u64> = (0..10).collect();
-        let mut histories = 0;
-        for &seed in part.of_all(&seeds) {
-            histories += 1;
-            let history = History::record(self, self.steps(seed), None)?;
-            explorer.all_crashes(&history, 0, &breadth)?;
-            if in_recoveries {
-                explorer.inside_all_recoveries(&history, 0, &breadth, &mut BTreeSet::new())?;
-            }
-            explorer.forget();
-        }
-        Ok((explorer.tally, format!("every cut of {histories} histories")))
+        exhaust_histories(self, part, in_recoveries)
     }
+}
+
+/// Tries every cut of a part of ten random histories.
+fn exhaust_histories<S: Subject>(
+    subject: &S,
+    part: Part,
+    in_recoveries: bool,
+) -> Result<(Tally, String), Box<Failure<S::Step>>> {
+    let mut explorer = Explorer::new(subject);
+    // Some cuts of these histories have far more, and each is stored.
+    let breadth = Breadth { branches: 2048, samples: 200, seed: 0 };
+    let seeds: Vec<u64> = (0..10).collect();
+    let mut histories = 0;
+    for &seed in part.of_all(&seeds) {
+        histories += 1;
+        let history = History::record(subject, subject.steps(seed), None)?;
+        explorer.all_crashes(&history, 0, &breadth)?;
+        if in_recoveries {
+            explorer.inside_all_recoveries(&history, 0, &breadth, &mut BTreeSet::new())?;
+        }
+        explorer.forget();
+    }
+    Ok((explorer.tally, format!("every cut of {histories} histories")))
 }

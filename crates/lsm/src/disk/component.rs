@@ -11,11 +11,12 @@ use terrane_storage::{File, OpenMode, Storage};
 use super::cache::{PageCache, SlotTable};
 use super::page::{ALIGNMENT, FileSeal, HEADER_LEN, PAGE_LEN_MAX, Page, PageKind, PagePointer, PageRef};
 use super::slot::{Lent, ReadGuard};
+use super::times::TimeRange;
 use crate::log::copy_file;
 use crate::{Error, Result};
 
 /// Version of the component format.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 pub(super) const MAGIC: [u8; 8] = *b"TERRANEc";
 
 /// The last 48 bytes of a component file. They are written last.
@@ -42,8 +43,10 @@ pub struct Statistics {
     pub sequence: (u64, u64),
     /// Box around all entries, including anti-matter: x0, y0, x1, y1; for spatial components.
     pub bounds: Option<[f64; 4]>,
-    /// Lowest and highest time in microseconds, if the dataset has a time column.
-    pub time: Option<(i64, i64)>,
+    /// Lowest and highest time of the live entries; `None` if it is unknown, or no attribute holds
+    /// the time. Anti-matter has no time, so a component outside of an interval may still hide
+    /// entries in it.
+    pub time: Option<TimeRange>,
     /// Live entries.
     pub entries: u64,
     /// Anti-matter entries.

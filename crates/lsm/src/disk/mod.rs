@@ -24,6 +24,7 @@ pub mod rtree;
 #[allow(unsafe_code, reason = "reclamation of cached pages; every block states its argument")]
 mod slot;
 pub mod spatial;
+mod times;
 mod writer;
 
 pub use cache::{CacheCounters, PageCache};
@@ -31,4 +32,5 @@ pub use component::{ComponentFile, ComponentMeta, Statistics, component_name};
 pub use keys::Key;
 pub use page::{Page, PageKind, PagePointer, PageRef};
 pub use slot::ReadGuard;
+pub use times::{RecordTimes, TimeRange};
 pub use writer::ComponentWriter;

@@ -12,21 +12,28 @@ use super::{
 };
 use crate::Result;
 use crate::disk::btree::{BTreeBuilder, BTreeComponent, BTreeCursor, KIND};
-use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter};
+use crate::disk::{ComponentFile, ComponentMeta, ComponentWriter, RecordTimes};
 use crate::memory::{ErasedMemory, Kind, MemoryBTree};
 use crate::operation::Operation;
 
 /// A B-tree index: operations carry the entry's key and value.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BTreeIndex {
     /// Whether single keys are searched in it; its components have Bloom filters then.
     pub is_sought: bool,
+    /// Where the records have their time, if its values are records.
+    pub times: Option<Arc<dyn RecordTimes>>,
 }
 
 impl BTreeIndex {
-    fn builder(self, writer: ComponentWriter, has_sequences: bool) -> BTreeBuilder {
+    /// Starts a component. With `has_sequences`, entries keep their begin numbers.
+    pub fn builder(&self, writer: ComponentWriter, has_sequences: bool) -> BTreeBuilder {
         let builder = BTreeBuilder::new(writer, has_sequences);
-        if self.is_sought { builder.with_filters() } else { builder }
+        let builder = if self.is_sought { builder.with_filters() } else { builder };
+        match &self.times {
+            Some(times) => builder.with_times(times.clone()),
+            None => builder,
+        }
     }
 }
 
@@ -157,7 +164,7 @@ impl Index for BTreeIndex {
     }
 
     fn check(&self, part: &Arc<dyn DiskPart>) -> Result<ComponentCheck> {
-        downcast::<BTreeComponent>(part)?.check()
+        downcast::<BTreeComponent>(part)?.check(self.times.as_ref())
     }
 }
 

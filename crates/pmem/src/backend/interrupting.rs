@@ -27,6 +27,8 @@ pub enum At {
     Change,
     /// Before any fence.
     BeforeFence,
+    /// After a flush of this name.
+    Flush(&'static str),
     /// After a fence of this name.
     Fence(&'static str),
 }
@@ -200,6 +202,7 @@ impl Backend for Interrupting {
     fn flush(&self, range: Range<u64>, site: Site) {
         self.0.flush(range, site);
         pass(At::Change);
+        pass(At::Flush(site.name()));
     }
 
     fn write_back(&self, line: u64, site: Site) {

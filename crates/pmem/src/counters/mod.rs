@@ -5,6 +5,7 @@
 
 mod lru;
 mod media;
+mod random;
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -15,7 +16,7 @@ use terrane_storage::sync::Mutex;
 
 use crate::{Backend, LINE_LENGTH, Loads, PersistenceDomain, Result, Site, WORD_LENGTH};
 use media::Media;
-pub use media::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, MEDIA_BLOCK_LENGTH};
+pub use media::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Eviction, MEDIA_BLOCK_LENGTH};
 
 /// Counts between two calls of [`Counted::take`]: of one operation, if one thread runs it alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,10 +35,14 @@ pub struct Counters {
     pub reflushes: u64,
     /// Fences.
     pub fences: u64,
+    /// Lines that the modelled CPU cache lacked, for loads and for stores.
+    pub lines_loaded: u64,
     /// Lines that the modelled CPU cache wrote back because it was full.
     pub lines_evicted: u64,
     /// Blocks that the modelled medium wrote.
     pub media_blocks: u64,
+    /// Blocks that were read from the modelled medium.
+    pub media_blocks_read: u64,
 }
 
 impl Counters {
@@ -50,6 +55,11 @@ impl Counters {
     pub fn media_bytes(&self) -> u64 {
         self.media_blocks * MEDIA_BLOCK_LENGTH
     }
+
+    /// Bytes that were read from the modelled medium.
+    pub fn media_bytes_read(&self) -> u64 {
+        self.media_blocks_read * MEDIA_BLOCK_LENGTH
+    }
 }
 
 impl AddAssign for Counters {
@@ -61,8 +71,10 @@ impl AddAssign for Counters {
         self.lines_flushed += other.lines_flushed;
         self.reflushes += other.reflushes;
         self.fences += other.fences;
+        self.lines_loaded += other.lines_loaded;
         self.lines_evicted += other.lines_evicted;
         self.media_blocks += other.media_blocks;
+        self.media_blocks_read += other.media_blocks_read;
     }
 }
 
@@ -84,13 +96,13 @@ struct State {
 }
 
 impl State {
-    fn new(cpu_cache_length: u64) -> Self {
+    fn new(cpu_cache_length: u64, eviction: Eviction) -> Self {
         Self {
             counters: Counters::default(),
             lines_read: BTreeSet::new(),
             lines_flushed: BTreeSet::new(),
             latest_flushes: [None; 2],
-            media: Media::new(cpu_cache_length),
+            media: Media::new(cpu_cache_length, eviction),
         }
     }
 
@@ -116,10 +128,18 @@ impl State {
     }
 
     fn take(&mut self) -> Counters {
-        let (lines_evicted, media_blocks) = self.media.take_counts();
+        let media = self.media.take_counts();
         let lines_read = std::mem::take(&mut self.lines_read).len() as u64;
         let lines_flushed = std::mem::take(&mut self.lines_flushed).len() as u64;
-        Counters { lines_read, lines_flushed, lines_evicted, media_blocks, ..std::mem::take(&mut self.counters) }
+        Counters {
+            lines_read,
+            lines_flushed,
+            lines_loaded: media.lines_loaded,
+            lines_evicted: media.lines_evicted,
+            media_blocks: media.blocks_written,
+            media_blocks_read: media.blocks_read,
+            ..std::mem::take(&mut self.counters)
+        }
     }
 }
 
@@ -130,9 +150,14 @@ impl<B: Backend> Counted<B> {
     }
 
     /// Resets all counts and begins with empty caches. The CPU cache gets `cpu_cache_length` bytes
-    /// (at first [`CPU_CACHE_LENGTH`]).
+    /// (at first [`CPU_CACHE_LENGTH`]), and evicts the least recently used line.
     pub fn reset(&self, cpu_cache_length: u64) {
-        *self.state.lock() = State::new(cpu_cache_length);
+        self.reset_evicting(cpu_cache_length, Eviction::Lru);
+    }
+
+    /// Does the same for a CPU cache that evicts in another way.
+    pub fn reset_evicting(&self, cpu_cache_length: u64, eviction: Eviction) {
+        *self.state.lock() = State::new(cpu_cache_length, eviction);
     }
 
     /// Writes out the lines and blocks in the modelled caches, so that they are counted.
@@ -149,7 +174,7 @@ impl<B: Backend> Backend for Counted<B> {
 
     fn map(file: Arc<dyn File>, pool: &str, domain: PersistenceDomain, address_space: u64) -> Result<Self> {
         let inner = B::map(file, pool, domain, address_space)?;
-        Ok(Self { inner, state: Mutex::new(State::new(CPU_CACHE_LENGTH)) })
+        Ok(Self { inner, state: Mutex::new(State::new(CPU_CACHE_LENGTH, Eviction::Lru)) })
     }
 
     fn extend(&self, length: u64) -> Result<()> {

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{Place, Subject};
 
-/// Prefixes of names outside of the library: those of subjects for the explorer, and of unit tests.
-const OTHERS: [&str; 3] = ["canary", "explored", "test"];
+/// Prefixes of names that no crash concerns: those of subjects for the explorer, of unit tests, and
+/// of a tree that is only measured.
+const OTHERS: [&str; 4] = ["canary", "explored", "test", "unpartitioned"];
 
 /// The text that makes a name. It is in two parts, since this file is searched too.
 const NEW: &str = concat!("Site", "::new(");

@@ -100,6 +100,11 @@ impl<B: Backend> Found<B> {
         &self.pool
     }
 
+    /// Whether the last user closed it.
+    pub fn was_closed(&self) -> bool {
+        self.pool.header.lock().state == State::Closed
+    }
+
     /// The pool as [`Found::take`] would give it. All changes are kept in memory, and the file is
     /// unchanged. A structure runs its recovery here first, so that a recovery that fails leaves
     /// the file as it is.

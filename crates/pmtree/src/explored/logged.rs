@@ -6,7 +6,7 @@ use terrane_storage::Storage;
 use super::spread::{PlanarTree, boxed};
 use super::steps::{Step, random_steps};
 use super::subject::{Explored, ExploredTree, MEDIA, in_small_chunks};
-use crate::logged::{LoggedTree, Options};
+use crate::logged::{LoggedTree, Logging, Options};
 use crate::{PersistenceDomain, PersistentTree};
 
 /// Entries of a node. Large nodes add no other cases.
@@ -16,7 +16,7 @@ const FAN_OUT: usize = 4;
 /// names.
 const STEPS: usize = 80;
 
-const PLACES: [Place; 12] = [
+const PLACES: [Place; 20] = [
     Place::both("logged.create"),
     Place::both("logged.create.link"),
     Place::flush("logged.create.root"),
@@ -29,6 +29,14 @@ const PLACES: [Place; 12] = [
     Place::both("logged.log.image"),
     Place::flush("logged.log.later"),
     Place::flush("logged.log.node"),
+    Place::both("logged.undo.apply"),
+    Place::flush("logged.undo.apply.root"),
+    Place::both("logged.undo.begin"),
+    Place::both("logged.undo.commit"),
+    Place::flush("logged.undo.range"),
+    Place::both("logged.undo.ranges"),
+    Place::both("logged.undo.restore"),
+    Place::flush("logged.undo.restore.root"),
 ];
 
 /// A tree of small nodes that logs them whole.
@@ -41,12 +49,14 @@ impl ExploredTree for Logged {
     const NAME: &'static str = "logged";
 
     fn configurations() -> Vec<Explored<Self>> {
-        let on = |(medium, domain)| {
-            let mut options = Options { fan_out: FAN_OUT, ..Options::new(domain) };
+        let on = |name: &str, logging, (medium, domain)| {
+            let mut options = Options { fan_out: FAN_OUT, logging, ..Options::new(domain) };
             in_small_chunks(&mut options.pool);
-            Explored { configuration: format!("{FAN_OUT}-{medium}"), tree: Self { options } }
+            Explored { configuration: format!("{name}{FAN_OUT}-{medium}"), tree: Self { options } }
         };
-        MEDIA.map(on).to_vec()
+        let mut all = MEDIA.map(|medium| on("", Logging::Images, medium)).to_vec();
+        all.extend(MEDIA.map(|medium| on("undo-", Logging::Ranges, medium)));
+        all
     }
 
     fn domain(&self) -> PersistenceDomain {

@@ -3,6 +3,7 @@
 //! Each tree is a subject of its own. It lists its flushes and fences, draws its histories, and
 //! says which configurations have small cases. R-trees share the steps.
 
+mod btree;
 mod fbr;
 #[cfg(feature = "baselines")]
 mod logged;
@@ -13,6 +14,7 @@ mod spread;
 mod steps;
 mod subject;
 
+pub use btree::{ExploredMap, MapModel, MapRun, MapStep, NarrowMap, apply_to_model, random_map_steps};
 pub use fbr::Fbr;
 #[cfg(feature = "baselines")]
 pub use logged::Logged;

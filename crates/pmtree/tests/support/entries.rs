@@ -1,14 +1,20 @@
 //! A tree as a multiset of entries, for searches in orders of threads. Each payload has one box.
 
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex};
 
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use terrane_pmem::Traced;
 use terrane_pmtree::explored::Step;
-use terrane_pmtree::fbr::{FbrTree, SearchMode};
+use terrane_pmtree::fbr::FbrTree;
 use terrane_pmtree::{PersistentRTree, PersistentTree, Rect};
 use terrane_storage::Storage;
-use terrane_testkit::linearizability::{self, Specification, is_linearizable};
+use terrane_testkit::crash::{Budget, Controller, NameOrder};
+use terrane_testkit::linearizability::{self, Specification, calls_at, is_linearizable, record};
+use terrane_testkit::orders::is_kept;
 
 pub type Tree = FbrTree<2, Traced>;
 
@@ -87,18 +93,11 @@ pub fn counts(tree: &impl PersistentRTree<2>) -> Counts {
     counts
 }
 
-/// The results of a window over everything.
-pub fn found_by_window(tree: &Tree, mode: SearchMode) -> Counts {
-    let mut counts = Counts::new();
-    tree.window(&everything(), mode, |found, payload| count(&mut counts, found, payload)).unwrap();
-    counts
-}
-
-fn everything() -> Rect<2> {
+pub fn everything() -> Rect<2> {
     Rect::new([-1e9; 2], [1e9; 2]).unwrap()
 }
 
-fn count(counts: &mut Counts, found: &Rect<2>, payload: u64) {
+pub fn count(counts: &mut Counts, found: &Rect<2>, payload: u64) {
     assert_eq!(*found, rect(payload));
     *counts.entry(payload).or_default() += 1;
 }
@@ -112,5 +111,95 @@ pub fn check(calls: &[Call], start: &Counts, end: &Counts, what: &dyn std::fmt::
     let is_changed = |payload: &u64| calls.iter().any(|call| Entries::key(&call.operation) == *payload);
     for payload in start.keys().chain(end.keys()).filter(|payload| !is_changed(payload)) {
         assert_eq!(count(start, payload), count(end, payload), "{payload} was not touched, {what:?}");
+    }
+}
+
+/// Entries that threads insert and delete.
+pub const ENTRIES: u64 = 4;
+
+/// The most operations of all threads together.
+const OPERATIONS: usize = 12;
+
+const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
+
+/// A search of a tree for everything.
+pub type Window<T> = fn(&T) -> Counts;
+
+fn next_step(random: &mut SmallRng) -> Step {
+    let payload = random.random_range(0..ENTRIES);
+    match random.random_range(0..8) {
+        0..3 => Step::Insert(rect(payload), payload),
+        3..6 => Step::Delete(rect(payload), payload),
+        _ => Step::LookUp(rect(payload), payload),
+    }
+}
+
+/// Searches for everything. An entry that a window shows was there, and stays after a crash. A
+/// window may miss entries that move meanwhile.
+fn search_everything<T>(controller: &Controller, tree: &T, window: Window<T>) -> Vec<Call> {
+    let look_up = |payload| Step::LookUp(rect(payload), payload);
+    let (looked, mut found) = (Mutex::default(), Counts::new());
+    record(&looked, controller, look_up(0), |_| {
+        found = window(tree);
+        true
+    });
+    let looked: Vec<Call> = looked.into_inner().unwrap();
+    let found = found.into_keys().filter(|payload| *payload < ENTRIES);
+    found
+        .flat_map(|payload| looked.iter().map(move |call| Call { operation: look_up(payload), ..call.clone() }))
+        .collect()
+}
+
+/// Runs a few operations in each of some threads, one in six of them each of the windows. Gives the
+/// calls, with the numbers of events at which they began and ended.
+pub fn run_threads<T: PersistentRTree<2> + 'static>(
+    controller: &Arc<Controller>,
+    tree: &Arc<T>,
+    random: &mut SmallRng,
+    threads: RangeInclusive<usize>,
+    windows: &'static [Window<T>],
+) -> Vec<Call> {
+    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let threads = random.random_range(threads);
+    let threads: Vec<_> = (0..threads)
+        .map(|thread| {
+            let (controller, tree, calls) = (controller.clone(), tree.clone(), calls.clone());
+            let mut random = SmallRng::from_rng(random);
+            shuttle::thread::spawn(move || {
+                for number in 0..random.random_range(1..=OPERATIONS / threads) {
+                    let window = windows.get(random.random_range(0..6));
+                    let step = next_step(&mut random);
+                    match window {
+                        _ if !is_kept(thread, number) => {}
+                        None => _ = record(&calls, &controller, step, |step| run(&*tree, step)),
+                        Some(window) => {
+                            let found = search_everything(&controller, &*tree, *window);
+                            calls.lock().unwrap().extend(found);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let calls = calls.lock().unwrap();
+    calls.clone()
+}
+
+/// Checks what crashes leave: anywhere since an event, and right after each call.
+pub fn check_crashes<T: PersistentRTree<2> + PersistentTree<Options: Sized>>(
+    controller: &Controller,
+    calls: &[Call],
+    start: &Counts,
+    options: &T::Options,
+    (seed, random, first): (u64, &mut SmallRng, usize),
+) {
+    let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended).map(|(at, _)| at).collect();
+    let cuts = (0..3).map(|_| random.random_range(first..=controller.events())).collect::<Vec<_>>();
+    for cut in ends.into_iter().chain(cuts) {
+        let calls = calls_at(calls, cut);
+        for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
+            check(&calls, start, &recover::<T>(&*image.storage(), options), &image);
+        }
     }
 }

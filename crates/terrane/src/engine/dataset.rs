@@ -63,7 +63,8 @@ pub(crate) struct DatasetHandle {
     pub id: u32,
     pub name: String,
     pub partitions: Partitions,
-    pub history: ArcSwap<SchemaHistory>,
+    /// Shared with the primary, which reads the times of records by it.
+    pub history: Arc<ArcSwap<SchemaHistory>>,
     pub indexes: ArcSwap<Indexes>,
     /// Every index had a lower number. Changes with the catalog's lock held.
     pub next_index: AtomicU32,
@@ -132,7 +133,8 @@ impl DatasetHandle {
         let after_last = catalog.indexes.iter().map(|definition| definition.id + 1).max().unwrap_or(0);
         // Feeds are numbered from 1.
         let after_last_feed = catalog.feeds.iter().map(|feed| feed.id + 1).max().unwrap_or(1);
-        let indexes = Indexes::open(catalog.indexes, &catalog.history)?;
+        let history = Arc::new(ArcSwap::from_pointee(catalog.history));
+        let indexes = Indexes::open(catalog.indexes, &history)?;
         let numbered: Vec<_> = indexes.iter().map(|(_, index)| index.numbered()).collect();
         let mut damage = Vec::new();
         let mut on_damage = |partition, slot, error: terrane_lsm::Error| {
@@ -156,7 +158,7 @@ impl DatasetHandle {
             id: state.id,
             name: state.name.clone(),
             partitions,
-            history: ArcSwap::from_pointee(catalog.history),
+            history,
             indexes: ArcSwap::from_pointee(indexes),
             next_index: AtomicU32::new(catalog.next_index.max(after_last)),
             building: Mutex::new(()),

@@ -181,7 +181,7 @@ impl IndexBuilds {
     fn begin(&self, dataset: &Arc<DatasetHandle>, definition: IndexDefinition) -> Result<(usize, Snapshot)> {
         let history = dataset.history.load();
         let id = definition.id;
-        let index = Arc::new(DatasetIndex::open(definition, &history)?);
+        let index = Arc::new(DatasetIndex::open(definition, &dataset.history)?);
         let indexes = dataset.indexes.load().with(index.clone());
         dataset.next_index.store(id + 1, Ordering::Relaxed);
         let catalog = dataset.definition(&history, &indexes)?;

@@ -15,6 +15,16 @@ pub const CHANGES_MAX: usize = 8192;
 pub(crate) struct ColumnId(u32);
 
 impl ColumnId {
+    /// The attribute of a number that a component's statistics keep.
+    pub(crate) fn of_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number itself.
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+
     /// Position of the attribute, unless an earlier one was dropped.
     pub(crate) fn likely_position(self) -> usize {
         self.0 as usize
@@ -220,6 +230,12 @@ impl SchemaHistory {
     /// The number of an attribute in the newest version.
     pub(crate) fn column_id(&self, name: &str) -> Option<ColumnId> {
         self.newest_layout().column(self.newest.column_index(name)?).map(|column| column.id)
+    }
+
+    /// The first timestamp attribute of the newest version.
+    pub(crate) fn first_timestamp(&self) -> Option<ColumnId> {
+        let mut columns = self.newest_layout().columns.iter();
+        columns.find(|column| matches!(column.column_type, ColumnType::Timestamp { .. })).map(|column| column.id)
     }
 
     /// Position of an attribute in the newest version, if that has it.

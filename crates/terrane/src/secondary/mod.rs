@@ -8,9 +8,11 @@ mod definition;
 mod entries;
 mod options;
 mod stop_words;
+mod times;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use serde::Deserialize;
 use terrane_lsm::curve::CurveOptions;
 use terrane_lsm::index::{BTreeIndex, CurveIndex, Index, RTreeIndex, SpatialIndex};
@@ -25,6 +27,7 @@ pub(crate) use definition::{IndexDefinition, PRIMARY, SPATIAL};
 pub(crate) use entries::{Content, Side, add_operations, box_entry, copies_bytes};
 pub use options::IndexOptions;
 pub use stop_words::StopWords;
+pub(crate) use times::StoredTimes;
 
 use crate::schema::{Schema, SchemaHistory};
 use crate::{Error, Result};
@@ -36,17 +39,21 @@ pub(crate) struct DatasetIndex {
     pub content: Content,
     /// Files the boxes, of a spatial kind.
     pub spatial: Option<Arc<dyn SpatialIndex>>,
+    /// Finds the times of records, of the primary.
+    times: Option<Arc<StoredTimes>>,
 }
 
 impl DatasetIndex {
     /// Resolves a definition by the newest schema.
-    pub fn open(definition: IndexDefinition, history: &SchemaHistory) -> Result<Self> {
+    pub fn open(definition: IndexDefinition, history: &Arc<ArcSwap<SchemaHistory>>) -> Result<Self> {
+        let times = (definition.id == PRIMARY).then(|| Arc::new(StoredTimes::new(history.clone())));
+        let history = &**history.load();
         let content = Content::of(&definition, history)?;
         let spatial = match content {
             Content::Boxes => Some(spatial_index(&definition, history.newest())?),
             Content::Records | Content::Attributes(_) | Content::Words { .. } => None,
         };
-        Ok(Self { definition, content, spatial })
+        Ok(Self { definition, content, spatial, times })
     }
 
     /// As [`Content::visit_entries`]; says which index it is that cannot hold a record, and what
@@ -107,10 +114,18 @@ impl DatasetIndex {
     pub fn numbered(&self) -> NumberedIndex {
         let index: Arc<dyn Index> = match &self.spatial {
             Some(index) => index.clone(),
-            None => Arc::new(BTreeIndex { is_sought: matches!(self.content, Content::Records) }),
+            None => match &self.times {
+                Some(times) => Arc::new(primary_index(times.clone())),
+                None => Arc::new(BTreeIndex::default()),
+            },
         };
         NumberedIndex { id: self.definition.id, index }
     }
+}
+
+/// The index object of a primary.
+pub(crate) fn primary_index(times: Arc<StoredTimes>) -> BTreeIndex {
+    BTreeIndex { is_sought: true, times: Some(times) }
 }
 
 /// What files the boxes of an index of a spatial kind.
@@ -143,7 +158,7 @@ pub(crate) struct Indexes(Vec<Option<Arc<DatasetIndex>>>);
 
 impl Indexes {
     /// Resolves the definitions of a catalog, which have no gaps.
-    pub fn open(definitions: Vec<IndexDefinition>, history: &SchemaHistory) -> Result<Self> {
+    pub fn open(definitions: Vec<IndexDefinition>, history: &Arc<ArcSwap<SchemaHistory>>) -> Result<Self> {
         let ids: Vec<u32> = definitions.iter().map(|definition| definition.id).collect();
         if !ids.starts_with(&[PRIMARY, SPATIAL]) || !ids.is_sorted_by(|id, next| id < next) {
             let reason = format!(

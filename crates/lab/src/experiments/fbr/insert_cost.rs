@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::{Boxes, FAN_OUTS, Kind, create};
-use crate::experiments::insertions::{counted, cpu_per_insertion};
+use crate::experiments::insertions::{RandomBoxes, counted, cpu_per_insertion};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -67,10 +67,7 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
                             "split": shape.split_name(), "seed": setup.options.seed});
         let (row, system) = (shape.row(), shape.kind.name());
         let lines = per_insertion(counters.flushes);
-        let figure = table.figure_in_row(&row, system, &params, "lines flushed", lines, "");
-        if shape.kind == Kind::InPlace && fan_out == SINGLE_WORD && count == PAPER_COUNT {
-            figure.paper(PAPER_LINES);
-        }
+        table.figure_in_row(&row, system, &params, "lines flushed", lines, "");
         table.figure_in_row(&row, system, &params, "fences", per_insertion(counters.fences), "");
         let bytes = per_insertion(counters.bytes_stored());
         table.figure_in_row(&row, system, &params, "bytes stored", bytes, "bytes");
@@ -93,9 +90,26 @@ fn measure_size(setup: &Setup, fan_out: usize, count: u64) -> Result<Table> {
         }
     }
     if fan_out == SINGLE_WORD {
+        add_random(setup, &mut table, count)?;
         let [in_place, copies, ..] = setup.shapes(fan_out).map(|shape| shape.row());
         table.target(&in_place, "lines flushed", Bound::AtMost(4.7), "");
         table.ratio_target(&copies, "lines flushed", &in_place, Bound::AtLeast(1.1));
     }
     Ok(table)
+}
+
+/// The lines of in-place changes on the boxes of the paper that gives them.
+fn add_random(setup: &Setup, table: &mut Table, count: u64) -> Result<()> {
+    let shape = setup.shape(Kind::InPlace, SINGLE_WORD);
+    let boxes = RandomBoxes::new(setup.options.seed).take(count as usize);
+    let counters = counted(|storage, domain| create(storage, &shape, domain), boxes)?;
+    let params = json!({"data": "Random", "fan_out": SINGLE_WORD, "count": count, "split": shape.split_name(),
+                        "seed": setup.options.seed});
+    let (row, system) = (format!("{}, Random", shape.row()), format!("{}, Random", shape.kind.name()));
+    let lines = counters.flushes as f64 / count as f64;
+    let figure = table.figure_in_row(&row, &system, &params, "lines flushed", lines, "");
+    if count == PAPER_COUNT {
+        figure.paper(PAPER_LINES);
+    }
+    Ok(())
 }

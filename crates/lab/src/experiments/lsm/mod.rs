@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use terrane::{Condition, Dataset, Durability, IndexKind, IndexOptions, Join, JoinOn, Options, Query, Snapshot, Store};
 
 use super::Experiment;
-use data::{Objects, Source};
+pub(super) use data::{Objects, Source, sample_file};
 
 /// The experiments.
 pub const EXPERIMENTS: &[Experiment] = &[

@@ -23,7 +23,8 @@ const OPTIONS_FAN_OUT: usize = 336;
 /// Counts and times insertions into each tree.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(50_000, PAPER_COUNT);
-    let options = [Kind::Sequential, Kind::Descriptor].map(|kind| Shape { kind, fan_out: OPTIONS_FAN_OUT });
+    let options =
+        [Kind::Sequential, Kind::Descriptor, Kind::SelfValidating].map(|kind| Shape { kind, fan_out: OPTIONS_FAN_OUT });
     let mut shapes: Vec<Shape> = [Shape::FBR].into_iter().chain(FAN_OUTS.map(Shape::pmr)).chain(options).collect();
     let mut table = Table::new("pmr/insert-cost", format!("Insertion of {count} Random boxes"));
     table.note("per insertion; counted by a back-end with flushes, on no device");
@@ -68,5 +69,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         }
     }
     table.target(&Shape::pmr(OPTIONS_FAN_OUT).row(), "lines flushed", Bound::AtMost(4.2), "");
+    let self_validating = Shape { kind: Kind::SelfValidating, fan_out: OPTIONS_FAN_OUT };
+    table.target(&self_validating.row(), "lines flushed", Bound::AtMost(3.2), "");
     emit(table)
 }

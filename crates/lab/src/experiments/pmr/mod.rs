@@ -1,23 +1,38 @@
-//! The PM-RTREE's evaluation (Lavinsky and Zhang 2022, section 5), on the paper's *Random* boxes.
+//! The PM-RTREE's evaluation (Lavinsky and Zhang 2022, section 5).
 
+mod data;
 mod insert_cost;
+mod mixes;
+mod optimisations;
+mod overall;
 mod recovery;
 mod threads;
 
 use anyhow::Result;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use terrane_pmem::Backend;
 use terrane_pmtree::fbr::{self, FbrTree};
-use terrane_pmtree::pmr::{self, PmrTree, Publication};
-use terrane_pmtree::{PersistenceDomain, Rect};
+use terrane_pmtree::logged::{self, LoggedTree, Logging};
+use terrane_pmtree::pmr::{self, LeafForm, PmrTree, Publication};
+use terrane_pmtree::{PersistenceDomain, PersistentTree};
 use terrane_storage::Storage;
 
 use super::Experiment;
-use super::insertions::Tree;
+use super::insertions::{RandomBoxes, Tree};
 
 /// The experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "pmr/overall",
+        description: "insertion, search and deletion on Random, fires, boundaries and Zipf, beside all other R-trees",
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
+        run: overall::run,
+    },
+    Experiment {
+        name: "pmr/data-size",
+        description: "the same on Random, against the number of entries",
+        takes: &["rounds", "dir", "count", "full", "queries", "seed"],
+        run: overall::against_size,
+    },
     Experiment {
         name: "pmr/insert-cost",
         description: "insertion of Random boxes against leaf size and options: lines flushed, reflushes, fences, CPU",
@@ -25,8 +40,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: insert_cost::run,
     },
     Experiment {
+        name: "pmr/optimisations",
+        description: "insertion of Random boxes with each optimisation alone and together, and where caches are durable",
+        takes: &["rounds", "dir", "count", "full", "seed"],
+        run: optimisations::run,
+    },
+    Experiment {
+        name: "pmr/mixes",
+        description: "many searches beside insertions, and the reverse, by several threads",
+        takes: &["rounds", "dir", "count", "full", "threads", "seed"],
+        run: mixes::run,
+    },
+    Experiment {
         name: "pmr/threads",
-        description: "insertions of Random boxes by 1 to 8 threads, beside the FBR-tree",
+        description: "insertions of Random boxes by 1 to 8 threads, beside the FBR-tree, and the time in locks",
         takes: &["rounds", "dir", "count", "full", "threads", "seed"],
         run: threads::run,
     },
@@ -44,17 +71,25 @@ const NAME: &str = "tree";
 /// The trees that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The FBR-tree with its 55 entries a node.
+    /// An R-tree that neither logs nor flushes.
+    Volatile,
+    /// An R-tree that logs the old values of each range it changes.
+    Undo,
+    /// The FBR-tree.
     Fbr,
     Pmr,
     /// Consecutive entries have bits in one word.
     Sequential,
     /// Each entry is published by a multi-word compare-and-swap, as in the paper.
     Descriptor,
+    /// Both.
+    SequentialDescriptor,
+    /// Entries have no bits in the pool.
+    SelfValidating,
 }
 
 /// A tree of one kind and leaf size.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     kind: Kind,
     fan_out: usize,
@@ -69,10 +104,14 @@ impl Shape {
 
     fn name(&self) -> &'static str {
         match self.kind {
+            Kind::Volatile => "volatile-rtree",
+            Kind::Undo => "undo-rtree",
             Kind::Fbr => "fbr-tree",
             Kind::Pmr => "pmr-tree",
             Kind::Sequential => "pmr-sequential",
             Kind::Descriptor => "pmr-descriptor",
+            Kind::SequentialDescriptor => "pmr-sequential-descriptor",
+            Kind::SelfValidating => "pmr-self-validating",
         }
     }
 
@@ -81,45 +120,32 @@ impl Shape {
     }
 
     fn pmr_options(&self, domain: PersistenceDomain) -> pmr::Options {
+        let is_sequential = [Kind::Sequential, Kind::SequentialDescriptor].contains(&self.kind);
+        let is_by_descriptor = [Kind::Descriptor, Kind::SequentialDescriptor].contains(&self.kind);
         pmr::Options {
             fan_out: self.fan_out,
-            interleaved: self.kind != Kind::Sequential,
-            publication: match self.kind {
-                Kind::Descriptor => Publication::Descriptor,
-                Kind::Fbr | Kind::Pmr | Kind::Sequential => Publication::CompareAndSwap,
-            },
+            leaves: if self.kind == Kind::SelfValidating { LeafForm::SelfValidating } else { LeafForm::Bitmap },
+            interleaved: !is_sequential,
+            publication: if is_by_descriptor { Publication::Descriptor } else { Publication::CompareAndSwap },
             ..pmr::Options::new(domain)
         }
+    }
+
+    fn logged_options(&self, domain: PersistenceDomain) -> logged::Options {
+        let logging = if self.kind == Kind::Undo { Logging::Ranges } else { Logging::None };
+        logged::Options { fan_out: self.fan_out, logging, ..logged::Options::new(domain) }
     }
 }
 
 fn create<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
     Ok(match shape.kind {
+        Kind::Volatile | Kind::Undo => Box::new(LoggedTree::create(storage, NAME, &shape.logged_options(domain))?),
         Kind::Fbr => {
             let options = fbr::Options { fan_out: shape.fan_out, ..fbr::Options::new(domain) };
             Box::new(FbrTree::create(storage, NAME, &options)?)
         }
-        Kind::Pmr | Kind::Sequential | Kind::Descriptor => {
+        Kind::Pmr | Kind::Sequential | Kind::Descriptor | Kind::SequentialDescriptor | Kind::SelfValidating => {
             Box::new(PmrTree::create(storage, NAME, &shape.pmr_options(domain))?)
         }
     })
-}
-
-/// The paper's *Random* boxes: lower corners uniform from 0 to 1, upper ones from 1 to 2.
-#[derive(Clone, Debug)]
-struct RandomBoxes(StdRng);
-
-impl RandomBoxes {
-    fn new(seed: u64) -> Self {
-        Self(StdRng::seed_from_u64(seed))
-    }
-}
-
-impl Iterator for RandomBoxes {
-    type Item = Rect<3>;
-
-    fn next(&mut self) -> Option<Rect<3>> {
-        let mut corner = |least: f64| std::array::from_fn(|_| least + self.0.random_range(0.0..1.0));
-        Rect::new(corner(0.0), corner(1.0)).ok()
-    }
 }

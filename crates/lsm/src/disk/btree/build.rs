@@ -1,11 +1,14 @@
 //! Bulk load: takes sorted entries and writes a finished component.
 
+use std::sync::Arc;
+
 use super::pages::{HAS_ANTIMATTER, HAS_SEQUENCES};
 use super::{KIND, to_hex};
 use crate::disk::bloom;
 use crate::disk::component::{ComponentMeta, Statistics};
 use crate::disk::keys::KeysBuilder;
 use crate::disk::page::{PageKind, PagePointer};
+use crate::disk::times::{RecordTimes, TimeSpan};
 use crate::disk::writer::ComponentWriter;
 use crate::{Error, Result};
 
@@ -48,6 +51,7 @@ pub struct BTreeBuilder {
     first_key: Option<Vec<u8>>,
     last: (Vec<u8>, u64),
     statistics: Statistics,
+    times: Option<TimeSpan>,
     payload: Vec<u8>,
 }
 
@@ -67,6 +71,7 @@ impl BTreeBuilder {
             first_key: None,
             last: (Vec::new(), 0),
             statistics: Statistics::default(),
+            times: None,
             payload: Vec::new(),
         }
     }
@@ -74,6 +79,11 @@ impl BTreeBuilder {
     /// The same with Bloom filters, for components in which single keys are searched.
     pub fn with_filters(self) -> Self {
         Self { has_filters: true, ..self }
+    }
+
+    /// The same for records, with the range of their times among the statistics.
+    pub fn with_times(self, times: Arc<dyn RecordTimes>) -> Self {
+        Self { times: TimeSpan::new(times), ..self }
     }
 
     /// Adds the next entry.
@@ -115,6 +125,9 @@ impl BTreeBuilder {
             self.statistics.antimatter += 1;
         } else {
             self.statistics.entries += 1;
+            if let Some(times) = &mut self.times {
+                times.add(value);
+            }
         }
         if self.has_sequences {
             leaf.begins.push(begin);
@@ -225,6 +238,7 @@ impl BTreeBuilder {
             level += 1;
         }
         self.statistics.sequence = sequence;
+        self.statistics.time = self.times.and_then(TimeSpan::finish);
         let meta = ComponentMeta {
             file_id: 0,
             stamp: 0,

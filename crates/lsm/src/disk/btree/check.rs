@@ -1,10 +1,13 @@
 //! Verifies a whole B-tree component.
 
+use std::sync::Arc;
+
 use super::pages::{Inner, Leaf, validate};
 use super::{BTreeComponent, to_hex};
 use crate::Result;
 use crate::disk::bloom;
 use crate::disk::page::{PageKind, PagePointer};
+use crate::disk::times::{RecordTimes, TimeSpan};
 use crate::index::ComponentCheck;
 
 #[derive(Debug, Default)]
@@ -16,14 +19,17 @@ struct Walk {
     has_filters: Option<bool>,
     /// Hashes of the keys below the open parent of leaves.
     hashes: Vec<u64>,
+    times: Option<TimeSpan>,
 }
 
 impl BTreeComponent {
     /// Reads every page from the file. Verifies checksums, structure, order (I1), separators (I2),
-    /// Bloom filters, and the description. Takes memory for one page per level.
-    pub fn check(&self) -> Result<ComponentCheck> {
+    /// Bloom filters, and the description, with the range of times if its values are records.
+    /// Takes memory for one page per level.
+    pub fn check(&self, times: Option<&Arc<dyn RecordTimes>>) -> Result<ComponentCheck> {
         let meta = self.file().meta();
-        let mut walk = Walk::default();
+        let span = meta.statistics.time.zip(times).map(|(time, times)| TimeSpan::over(time.attribute, times.clone()));
+        let mut walk = Walk { times: span, ..Walk::default() };
         if let Some(root) = meta.root {
             self.walk(root, meta.height.saturating_sub(1), None, &mut walk)?;
         }
@@ -40,6 +46,11 @@ impl BTreeComponent {
         let range = walk.first_key.zip(walk.last).map(|(first, (last, _))| (to_hex(&first), to_hex(&last)));
         if range != meta.key_range {
             return fail("the description's key range is not that of the entries".into());
+        }
+        if let Some(times) = walk.times
+            && times.finish() != meta.statistics.time
+        {
+            return fail("the description's range of times is not that of the records".into());
         }
         Ok(found)
     }
@@ -68,7 +79,14 @@ impl BTreeComponent {
                 walk.first_key.get_or_insert_with(|| entry.key.to_vec());
                 walk.last = Some((entry.key.to_vec(), entry.begin));
                 walk.hashes.push(bloom::hash(&entry.key));
-                if entry.antimatter { walk.found.antimatter += 1 } else { walk.found.entries += 1 }
+                if entry.antimatter {
+                    walk.found.antimatter += 1;
+                    continue;
+                }
+                walk.found.entries += 1;
+                if let Some(times) = &mut walk.times {
+                    times.add(entry.value);
+                }
             }
             return Ok(());
         }

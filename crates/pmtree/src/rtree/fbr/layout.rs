@@ -23,6 +23,7 @@
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
 use crate::limits;
+use crate::rtree::LeafForm;
 use crate::rtree::rect::check_dimensions;
 
 /// Entries whose bits lie in the first word.
@@ -51,29 +52,6 @@ pub(super) const LEAVES: u64 = 2 * WORD_LENGTH;
 pub(super) const SHORT_MARKS: u64 = 2;
 pub(super) const ROOT_WORD: u64 = LINE_LENGTH;
 pub(super) const LOG_START: u64 = 2 * LINE_LENGTH;
-
-/// How valid entries of a leaf are marked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LeafForm {
-    /// The bitmap of the leaf (Figure 1 of the thesis): an entry is made durable, then its bit.
-    #[default]
-    Bitmap,
-    /// The last word of the entry itself, which becomes durable with its line or not at all.
-    /// Insertions take one flush and one fence less. After an opening, searches read every entry of
-    /// a leaf to learn which are valid, until an operation changes the leaf. Until then, windows
-    /// take about a third longer. Only for two and three dimensions, where an entry is one line.
-    SelfValidating,
-}
-
-impl LeafForm {
-    /// Its code in a pool.
-    pub(super) fn code(self) -> u64 {
-        match self {
-            Self::Bitmap => 0,
-            Self::SelfValidating => 1,
-        }
-    }
-}
 
 /// Numbers of the header's words.
 pub(super) const SEQUENCE: usize = 1;

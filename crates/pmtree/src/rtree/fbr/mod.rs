@@ -51,12 +51,14 @@ mod split;
 mod tags;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
-mod traits;
 mod tree;
 mod underfull;
 mod verify;
 
-pub use layout::LeafForm;
 pub use options::{Options, Rebalancing};
 pub use search::SearchMode;
 pub use tree::FbrTree;
+
+pub use super::LeafForm;
+
+super::interfaces::implement_interfaces!(FbrTree, Options, SearchMode::Validated);

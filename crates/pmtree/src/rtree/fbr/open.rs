@@ -4,14 +4,16 @@ use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 
 use super::layout::{
-    DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, LEAVES, LOG_START, Layout, LeafForm, Metadata, ROOT_WORD, SHORT_MARKS,
+    DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, LEAVES, LOG_START, Layout, Metadata, ROOT_WORD, SHORT_MARKS,
 };
 use super::log::Log;
 use super::node::write_header;
 use super::options::Options;
 use super::tags;
-use super::tree::{FbrTree, MARK_SHIFT, marks_before};
+use super::tree::FbrTree;
 use super::verify::{self, Verified};
+use crate::rtree::LeafForm;
+use crate::rtree::marks::{MARK_SHIFT, marks_before};
 use crate::rtree::split::check_fill_min;
 use crate::{Error, Result, creation, limits};
 

@@ -2,8 +2,9 @@
 
 use terrane_pmem::PersistenceDomain;
 
-use super::layout::{FIRST_WORD_ENTRIES, LAYOUT_ID, LeafForm};
+use super::layout::{FIRST_WORD_ENTRIES, LAYOUT_ID};
 use crate::Split;
+use crate::rtree::LeafForm;
 use crate::rtree::split::FILL_MIN_PERCENT;
 
 /// How a tree changes full or nearly empty nodes (sections 3.4 and 3.5 of the thesis).

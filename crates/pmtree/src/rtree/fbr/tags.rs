@@ -17,9 +17,10 @@
 
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
-use super::layout::{Layout, LeafForm, Metadata};
+use super::layout::{Layout, Metadata};
 use super::node::Node;
 use super::tree::FbrTree;
+use crate::rtree::LeafForm;
 use crate::{Rect, Result};
 
 const ENTRY: Site = Site::new("fbr.tags.entry");

@@ -13,6 +13,7 @@ use terrane_testkit::crash::{Controller, Image};
 
 use super::log::{Change, ENTRIES, Kind, Progress, Role};
 use super::*;
+use crate::rtree::marks::MARK_SHIFT;
 use crate::{Error, Rect, Result};
 
 type Tree = FbrTree<2, Interrupting>;
@@ -291,20 +292,20 @@ fn nothing_is_changed_after_a_change_has_failed_whatever_nodes_say() {
 /// Marks are 32 bits of a number, with the session above.
 #[test]
 fn marks_continue_into_those_of_skipped_openings() {
-    const MARKS: u64 = 1 << tree::MARK_SHIFT;
+    const MARKS: u64 = 1 << MARK_SHIFT;
     for leaves in [LeafForm::Bitmap, LeafForm::SelfValidating] {
         let (controller, options) = (Controller::new(), options(Rebalancing::InPlace, leaves));
         let storage = controller.storage();
         let tree = Tree::create(&*storage, "tree", &options).unwrap();
         let mut last = 0;
         for (number, session) in [(0, 1), (MARKS / 2, 2), (MARKS, 2), (MARKS * 3 / 2, 3), (MARKS * 2, 3)] {
-            tree.marks.store(number - number.min(6), Ordering::Relaxed);
+            tree.marks.given.store(number - number.min(6), Ordering::Relaxed);
             let before = tree.new_mark();
             (0..12).map(entry).for_each(|(rect, payload)| tree.insert(&rect, payload).unwrap());
             assert!(before > last && tree.is_mark_of_session(before), "{before}");
             last = tree.new_mark();
             assert_eq!(tree.pool().open_counter(), session, "{number}");
-            assert!(tree.is_mark_of_session(last) && last >> tree::MARK_SHIFT <= session, "{last}");
+            assert!(tree.is_mark_of_session(last) && last >> MARK_SHIFT <= session, "{last}");
         }
         drop(tree);
         let image = controller.process_kill(controller.events());

@@ -3,12 +3,13 @@
 use std::fmt::Debug;
 
 use terrane_pmem::{Backend, Native, Pool};
-use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
+use terrane_storage::sync::{AtomicBool, Mutex};
 
 use super::layout::{Layout, ROOT_WORD};
 use super::locks::Locks;
 use super::log::Log;
 use super::options::{Options, Rebalancing};
+use crate::rtree::marks::{MARK_SHIFT, Marks};
 use crate::rtree::split::fill_min;
 use crate::{Error, Split, blocks};
 
@@ -54,7 +55,7 @@ pub struct FbrTree<const D: usize, B: Backend = Native> {
     pub(super) session: u64,
     pub(super) locks: Locks,
     pub(super) log: Log,
-    pub(super) marks: AtomicU64,
+    pub(super) marks: Marks,
     /// Whether deletions may have left nodes with too few entries. Causes are a lack of space, a
     /// missing sibling, and changes of the path by others. After an opening it is unknown.
     pub(super) may_be_underfull: AtomicBool,
@@ -77,7 +78,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
             session,
             locks,
             log: Log::new(),
-            marks: AtomicU64::new(0),
+            marks: Marks::new(session),
             may_be_underfull: AtomicBool::new(true),
             repairing: Mutex::new(()),
         }
@@ -103,13 +104,7 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
 
     /// A mark that no other operation has, in this session or another one.
     pub(super) fn new_mark(&self) -> u64 {
-        let number = self.marks.fetch_add(1, Ordering::Relaxed) + 1;
-        // When half of a session's marks are used, the next opening gets a later number, since the
-        // marks continue into those of that opening.
-        if number % (1 << MARK_SHIFT) == 1 << (MARK_SHIFT - 1) {
-            self.pool.skip_openings(self.session + (number >> MARK_SHIFT) + 1);
-        }
-        marks_before(self.session) + number
+        self.marks.next(&self.pool)
     }
 
     /// Whether a mark is of this session. A box that an earlier one has left marked is as durable
@@ -117,13 +112,4 @@ impl<const D: usize, B: Backend> FbrTree<D, B> {
     pub(super) fn is_mark_of_session(&self, mark: u64) -> bool {
         mark >> MARK_SHIFT >= self.session
     }
-}
-
-/// Low bits of a mark, which number the marks of a session. The session is above, in few enough
-/// bits to leave the highest one free.
-pub(super) const MARK_SHIFT: u32 = 32;
-
-/// A number right before the marks of a session. No mark equals it.
-pub(super) fn marks_before(session: u64) -> u64 {
-    session << MARK_SHIFT
 }

@@ -2,11 +2,12 @@
 
 use terrane_pmem::{Backend, Pool, ROOT};
 
-use super::layout::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, Layout, LeafForm, ROOT_WORD, SHORT_MARKS};
+use super::layout::{DIMENSIONS, FAN_OUT, LEAVES, LOG_START, Layout, ROOT_WORD, SHORT_MARKS};
 use super::log::{self, Change, ENTRIES, Kind, Log, Progress, Role};
 use super::node::Node;
 use super::tags;
 use crate::blocks::{self, damaged};
+use crate::rtree::LeafForm;
 use crate::{Error, Result};
 
 /// A verified tree.
@@ -37,9 +38,8 @@ pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Optio
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
     let no_shape = |word: u64, reason: String| damaged(pool, block + word, reason);
-    let form =
-        [LeafForm::Bitmap, LeafForm::SelfValidating].into_iter().find(|form| form.code() == leaves & !SHORT_MARKS);
-    let form = form.filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
+    let form = LeafForm::of_code(leaves & !SHORT_MARKS)
+        .filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
     let form = form.ok_or_else(|| no_shape(LEAVES, format!("the form of leaves {leaves} is unknown")))?;
     let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, form));
     let layout = layout.ok_or_else(|| no_shape(FAN_OUT, format!("a fan-out of {fan_out} is impossible")))?;

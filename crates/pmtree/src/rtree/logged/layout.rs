@@ -22,7 +22,7 @@ pub(super) const LEVEL: usize = 0;
 pub(super) const COUNT: usize = 1;
 
 const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
-const HEADER_WORDS: usize = LINE_WORDS;
+pub(super) const HEADER_WORDS: usize = LINE_WORDS;
 
 /// The layout of the nodes of one tree, with `D` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

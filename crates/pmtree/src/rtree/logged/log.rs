@@ -16,7 +16,9 @@ use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
 use super::layout::{Layout, ROOT_WORD};
 use super::node::{Image, Node};
+use super::options::Logging;
 use super::tree::LoggedTree;
+use super::undo;
 use crate::Result;
 use crate::blocks::{self, damaged};
 
@@ -24,25 +26,28 @@ use crate::blocks::{self, damaged};
 pub(super) const IMAGES_MAX: usize = FIRST_NODES + LATER_NODES;
 
 /// Offsets in the tree's block.
-const HEAD: u64 = ROOT_WORD + LINE_LENGTH;
+pub(super) const HEAD: u64 = ROOT_WORD + LINE_LENGTH;
 const LATER: u64 = HEAD + LINE_LENGTH;
 const IMAGES: u64 = LATER + LATER_NODES as u64 * WORD_LENGTH;
 /// Bytes of the tree's block.
 pub(super) const BLOCK_LENGTH: u64 = (IMAGES + IMAGES_MAX as u64 * WORD_LENGTH).next_multiple_of(LINE_LENGTH);
 
 /// Words of the head.
-const STATE: u64 = HEAD;
+pub(super) const STATE: u64 = HEAD;
 const NEW: [u64; 2] = [HEAD + WORD_LENGTH, HEAD + 2 * WORD_LENGTH];
-const RELEASED: u64 = HEAD + 3 * WORD_LENGTH;
-const NEW_ROOT: u64 = HEAD + 4 * WORD_LENGTH;
+pub(super) const RELEASED: u64 = HEAD + 3 * WORD_LENGTH;
+/// The new root, or the old one in a head with old values.
+pub(super) const NEW_ROOT: u64 = HEAD + 4 * WORD_LENGTH;
 const NODES: u64 = HEAD + 5 * WORD_LENGTH;
 
 /// Nodes that are named in the head, and after it.
 const FIRST_NODES: usize = 3;
 const LATER_NODES: usize = 48;
 
-const COMMITTED: u64 = 1;
-const DONE: u64 = 2;
+pub(super) const COMMITTED: u64 = 1;
+pub(super) const DONE: u64 = 2;
+/// The images are old values (see [`undo`](super::undo)).
+pub(super) const OLD_VALUES: u64 = 4;
 const COUNT_SHIFT: u32 = 8;
 
 const EXTEND: Site = Site::new("logged.log.extend");
@@ -60,8 +65,8 @@ pub(super) struct Change<'t, const D: usize, B: Backend> {
     /// Nodes of the tree in their new state.
     pub(super) images: Vec<Image<D>>,
     /// New nodes, written and flushed, that images link; and the intent that has acquired them.
-    new: [u64; 2],
-    acquired: Intent<'t, B>,
+    pub(super) new: [u64; 2],
+    pub(super) acquired: Intent<'t, B>,
     /// A node that images link no more; 0 for none.
     pub(super) released: u64,
     /// The new root word; 0 if it stays.
@@ -85,52 +90,76 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         change.new[place] = offset;
         let mut image = Image::new(&self.layout, offset, level);
         entries.for_each(|(rect, target)| image.push(&rect, target));
-        self.write(offset, image.used_words(), NODE);
+        match self.logging {
+            Logging::None => self.store_words(offset, image.used_words()),
+            Logging::Images | Logging::Ranges => self.write(offset, image.used_words(), NODE),
+        }
         Ok(image)
     }
 
-    /// Makes a change, durably and atomically for recovery.
+    /// Makes a change, durably and atomically for recovery, as the tree logs.
     ///
-    /// Durable after each step: the images, which have no effect yet; the commitment, from which
-    /// recovery completes the change (L1); the nodes; the free log. Everything that can fail comes
-    /// before the commitment. If something fails after it, the pool is damaged: all further changes
-    /// are refused, and the next opening uses the log.
+    /// Everything that can fail comes before the change of a node. If something fails after it, the
+    /// pool is damaged: all further changes are refused, and the next opening uses the log.
     pub(super) fn commit(&self, change: Change<'_, D, B>) -> Result<()> {
-        let Change { images, new, acquired, released, root } = change;
         if self.backend().load(self.block + STATE) != 0 {
             return Err(self.damaged(self.block + STATE, "a change of nodes has failed in the middle"));
         }
         // Blocks to free and a new root must be acquired blocks. Otherwise an opening would refuse
         // this commitment.
-        for node in [released, root].into_iter().filter(|&node| node != 0) {
+        for node in [change.released, change.root].into_iter().filter(|&node| node != 0) {
             blocks::check_own(&self.pool, node, self.layout.node_length())?;
         }
-        let blocks = self.image_blocks(images.len())?;
+        match self.logging {
+            Logging::Images => self.commit_with_images(change),
+            Logging::Ranges => self.commit_with_old_values(change),
+            Logging::None => self.commit_unlogged(change),
+        }
+    }
+
+    /// Makes a change by images.
+    ///
+    /// Durable after each step: the images, which have no effect yet; the commitment, from which
+    /// recovery completes the change (L1); the nodes; the free log.
+    fn commit_with_images(&self, change: Change<'_, D, B>) -> Result<()> {
+        let blocks = self.image_blocks(change.images.len())?;
         let mut release = self.pool.intent();
-        if released != 0 {
+        if change.released != 0 {
             release.reserve()?;
         }
-        for (image, block) in images.iter().zip(blocks) {
+        for (image, block) in change.images.iter().zip(blocks) {
             self.write(block, image.words(), IMAGE);
         }
-        let offsets: Vec<u64> = images.iter().map(|image| image.offset).collect();
-        let (first, later) = offsets.split_at(offsets.len().min(FIRST_NODES));
-        self.write(self.block + LATER, later, LATER_NAMES);
+        self.name_nodes(&change.images);
         self.backend().fence(IMAGE);
+        self.store_head(&change, COMMITTED, [change.released, change.root]);
+        self.persist_head(COMMIT);
 
-        let head = [(NEW[0], new[0]), (NEW[1], new[1]), (RELEASED, released), (NEW_ROOT, root)];
+        self.apply(&change.images, change.root);
+        change.acquired.finish();
+        self.finish(release)
+    }
+
+    /// Names the nodes of a change that the head has no room for, and flushes the names.
+    pub(super) fn name_nodes(&self, images: &[Image<D>]) {
+        let later: Vec<u64> = images.iter().skip(FIRST_NODES).map(|image| image.offset).collect();
+        self.write(self.block + LATER, &later, LATER_NAMES);
+    }
+
+    /// Fills the head: the state last.
+    pub(super) fn store_head(&self, change: &Change<'_, D, B>, state: u64, [released, root]: [u64; 2]) {
+        let [first, second] = change.new;
+        let head = [(NEW[0], first), (NEW[1], second), (RELEASED, released), (NEW_ROOT, root)];
         for (word, value) in head.into_iter().filter(|&(_, value)| value != 0) {
             self.backend().store(self.block + word, value);
         }
-        for (word, &node) in (self.block + NODES..).step_by(WORD_LENGTH as usize).zip(first) {
-            self.backend().store(word, node);
+        for (word, image) in (self.block + NODES..)
+            .step_by(WORD_LENGTH as usize)
+            .zip(&change.images[..change.images.len().min(FIRST_NODES)])
+        {
+            self.backend().store(word, image.offset);
         }
-        self.backend().store(self.block + STATE, (images.len() as u64) << COUNT_SHIFT | COMMITTED);
-        self.persist_head(COMMIT);
-
-        self.apply(&images, root);
-        acquired.finish();
-        self.finish(release)
+        self.backend().store(self.block + STATE, (change.images.len() as u64) << COUNT_SHIFT | state);
     }
 
     /// Writes images into their nodes, in place. Any part of that may have been done before.
@@ -156,7 +185,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
     }
 
     /// Ends a change that is durable without the log: frees its unlinked node, and the log.
-    fn finish(&self, mut release: Intent<'_, B>) -> Result<()> {
+    pub(super) fn finish(&self, mut release: Intent<'_, B>) -> Result<()> {
         let released = self.backend().load(self.block + RELEASED);
         if released != 0 {
             release.release(released, self.block + RELEASED)?;
@@ -183,7 +212,7 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         self.persist_head(CLEAR);
     }
 
-    fn persist_head(&self, site: Site) {
+    pub(super) fn persist_head(&self, site: Site) {
         self.backend().persist(self.block + HEAD..self.block + HEAD + LINE_LENGTH, site);
     }
 
@@ -192,6 +221,9 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let word = |word: u64| self.backend().load(self.block + word);
         let state = word(STATE);
         let mut release = self.pool.intent();
+        if state & (OLD_VALUES | DONE) == OLD_VALUES {
+            self.restore(state)?;
+        }
         if state & COMMITTED == 0 {
             for link in NEW.into_iter().filter(|&link| word(link) != 0) {
                 release.release(word(link), self.block + link)?;
@@ -213,13 +245,18 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         let image = |(node, block)| {
             Image::read(&self.layout, node, |word| self.backend().load(block + word as u64 * WORD_LENGTH))
         };
-        Ok(logged_nodes(&self.pool, &self.layout, self.block, state)?.into_iter().map(image).collect())
+        Ok(self.logged_nodes(state)?.into_iter().map(image).collect())
+    }
+
+    /// The nodes that a head names, each with the block of its image.
+    pub(super) fn logged_nodes(&self, state: u64) -> Result<Vec<(u64, u64)>> {
+        logged_nodes(&self.pool, &self.layout, self.block, state)
     }
 
     /// Blocks for `count` images. Missing ones are acquired.
     ///
     /// After a crash a block is free, or belongs to the log.
-    fn image_blocks(&self, count: usize) -> Result<Vec<u64>> {
+    pub(super) fn image_blocks(&self, count: usize) -> Result<Vec<u64>> {
         if count > IMAGES_MAX {
             return Err(self.damaged(self.block, format!("the tree has {count} levels")));
         }
@@ -255,10 +292,14 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
 
     /// Stores words from an offset on, and flushes them.
     pub(super) fn write(&self, first: u64, words: &[u64], site: Site) {
+        self.store_words(first, words);
+        self.backend().flush(first..first + words.len() as u64 * WORD_LENGTH, site);
+    }
+
+    fn store_words(&self, first: u64, words: &[u64]) {
         for (offset, &word) in (first..).step_by(WORD_LENGTH as usize).zip(words) {
             self.backend().store(offset, word);
         }
-        self.backend().flush(first..first + words.len() as u64 * WORD_LENGTH, site);
     }
 }
 
@@ -287,7 +328,9 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     };
     // The blocks that a change without a commitment owns, or that a committed one releases.
     let owned = if is_committed { &[RELEASED] } else { &NEW[..] };
-    let root_then = if is_committed && new_root != 0 { new_root } else { root };
+    // The root after recovery.
+    let changes_root = state & OLD_VALUES != 0 || state & (COMMITTED | DONE) == COMMITTED;
+    let root_then = if changes_root && new_root != 0 { new_root } else { root };
     for owned in owned.iter().map(|&link| word(link)).filter(|&owned| owned != 0) {
         check_node(owned)?;
         if owned == root_then {
@@ -297,6 +340,13 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     let [first, second] = NEW.map(word);
     if !is_committed && first != 0 && first == second {
         return Err(damaged(pool, first, "the log names one block as two new nodes"));
+    }
+    if state & (OLD_VALUES | DONE) == OLD_VALUES {
+        for (node, image) in logged_nodes(pool, layout, block, state)? {
+            check_node(node)?;
+            undo::ranges_of(pool, layout, image)?;
+        }
+        return if new_root == 0 { Ok(()) } else { check_node(new_root) };
     }
     if state & (COMMITTED | DONE) != COMMITTED {
         return Ok(());
@@ -315,7 +365,7 @@ pub(super) fn check<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<
     }
 }
 
-/// The nodes that a committed head names, each with the block of its image.
+/// The nodes that a head names, each with the block of its image.
 fn logged_nodes<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,

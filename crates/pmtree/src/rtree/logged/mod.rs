@@ -1,5 +1,9 @@
-//! Whole-node write-ahead logging, the baseline of the FBR-tree. Each node that an operation
-//! changes is logged whole before it is changed in place (the thesis calls it legacy logging).
+//! R-trees that log their changes, the baselines of the other trees. There are three ways:
+//! - Whole-node write-ahead logging. Each node that an operation changes is logged whole before it
+//!   is changed in place (the thesis of the FBR-tree calls it legacy logging).
+//! - Old values of each range that changes (the paper of the PM-RTREE has it as the R-tree of
+//!   PMDK).
+//! - No log at all, as in an R-tree for volatile memory.
 //!
 //! Nodes are chosen, enlarged and divided as in the FBR-tree, and full ones are split on the way
 //! down. An insertion logs images of the leaf and of each node above it whose box changes. A split
@@ -31,6 +35,7 @@ mod search;
 #[cfg(feature = "explorer")]
 mod shape;
 mod tree;
+mod undo;
 
-pub use options::Options;
+pub use options::{Logging, Options};
 pub use tree::LoggedTree;

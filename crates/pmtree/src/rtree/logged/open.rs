@@ -6,7 +6,7 @@ use terrane_storage::Storage;
 use super::layout::{DIMENSIONS, FAN_OUT, FAN_OUT_MAX, LAYOUT_ID, Layout, ROOT_WORD};
 use super::log::{self, BLOCK_LENGTH};
 use super::node::{Image, Node};
-use super::options::Options;
+use super::options::{Logging, Options};
 use super::tree::LoggedTree;
 use crate::rtree::split::check_fill_min;
 use crate::{Census, Durability, Error, PersistentTree, Result, blocks, creation, limits};
@@ -53,7 +53,10 @@ impl<const D: usize, B: Backend> PersistentTree for LoggedTree<D, B> {
     }
 
     fn durability(&self) -> Durability {
-        Durability::of_medium(self.backend().domain())
+        match self.logging {
+            Logging::Images | Logging::Ranges => Durability::of_medium(self.backend().domain()),
+            Logging::None => Durability::CleanClose,
+        }
     }
 
     fn pool(&self) -> &Pool<B> {

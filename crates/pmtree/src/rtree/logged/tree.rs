@@ -5,7 +5,7 @@ use terrane_storage::sync::RwLock;
 
 use super::layout::{Layout, ROOT_WORD};
 use super::node::{Image, Node};
-use super::options::Options;
+use super::options::{Logging, Options};
 use crate::rtree::split::fill_min;
 use crate::{Error, Rect, Result, Split, blocks};
 
@@ -18,6 +18,7 @@ use crate::{Error, Rect, Result, Split, blocks};
 pub struct LoggedTree<const D: usize, B: Backend = Native> {
     pub(super) pool: Pool<B>,
     pub(super) layout: Layout<D>,
+    pub(super) logging: Logging,
     pub(super) split: Split,
     /// Least entries of a node that is not the root, with the exceptions of L7.
     pub(super) fill_min: usize,
@@ -30,7 +31,7 @@ pub struct LoggedTree<const D: usize, B: Backend = Native> {
 impl<const D: usize, B: Backend> LoggedTree<D, B> {
     pub(super) fn new(pool: Pool<B>, layout: Layout<D>, options: &Options, block: u64) -> Self {
         let fill_min = fill_min(layout.fan_out, options.fill_min_percent);
-        Self { pool, layout, split: options.split, fill_min, block, lock: RwLock::new(()) }
+        Self { pool, layout, logging: options.logging, split: options.split, fill_min, block, lock: RwLock::new(()) }
     }
 
     pub(super) fn backend(&self) -> &B {
@@ -60,8 +61,17 @@ impl<const D: usize, B: Backend> LoggedTree<D, B> {
         Ok(child)
     }
 
+    /// Offset of the root word.
+    pub(super) fn root_word(&self) -> u64 {
+        self.block + ROOT_WORD
+    }
+
+    pub(super) fn root_offset(&self) -> u64 {
+        self.backend().load(self.root_word())
+    }
+
     pub(super) fn root(&self) -> Result<Node<D, B::View<'_>>> {
-        let root = self.node(self.backend().load(self.block + ROOT_WORD))?;
+        let root = self.node(self.root_offset())?;
         blocks::check_height(&self.pool, root.offset, root.level())?;
         Ok(root)
     }

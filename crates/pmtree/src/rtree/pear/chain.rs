@@ -5,10 +5,10 @@
 //! leaves the chain after the parent has lost it. One mutex guards all chains; it is taken last, by
 //! splits, merges and moves.
 //!
-//! The last word of a node names a node before it, so that it is found without a walk. After a
-//! crash that may be a few nodes before it, but never a node that was freed:
-//! - a new node enters the chain, and then its successor gets its name;
-//! - the successor of a leaving node gets the predecessor's name, durably, before the node leaves.
+//! The last word of a node names a node before it, so that the predecessor is found without a long
+//! walk. After a crash, that node may be a few nodes before it. It is never a node that was freed:
+//! - A new node enters the chain. Then its successor gets its name.
+//! - The successor of a leaving node gets the predecessor's name, durably. Then the node leaves.
 
 use terrane_pmem::{Backend, Guard, Intent, Site, WORD_LENGTH};
 use terrane_storage::sync::MutexGuard;

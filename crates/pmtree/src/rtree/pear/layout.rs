@@ -1,18 +1,18 @@
 //! The layout of nodes, in the pool (`PNode`, Figure 14) and in memory (`VNode`, Figure 15), and of
 //! the tree's block. Both kinds of nodes have the same words, so that a node moves word by word.
 //!
-//! ```text
-//! word 0     meta: lock, marks, level, session (the paper's global version)
-//! word 1     bitmap of valid slots
-//! word 2     next node of the level's chain
-//! word 3     sequence number for readers (volatile)
-//! word 4     session in which the bitmap or a box may not be durable (volatile)
-//! word 5     parent: a key that groups siblings at recovery, and nothing else
-//! word 6     mask: the slots that a marked change adds or removes
-//! word 7     partner: the other node of a marked change
-//! then       boxes, 64-byte aligned; then children or payloads
-//! last word  a node before this one in the chain
-//! ```
+//! The words of a node:
+//!
+//! - word 0, meta: lock, marks, level, and session (the paper's global version).
+//! - word 1: bitmap of valid slots.
+//! - word 2: next node of the level's chain.
+//! - word 3, volatile: sequence number for readers.
+//! - word 4, volatile: session in which the bitmap or a box may not be durable.
+//! - word 5, parent: a key that groups siblings at recovery, and nothing else.
+//! - word 6, mask: the slots that a marked change adds or removes.
+//! - word 7, partner: the other node of a marked change.
+//! - then boxes, from the next line on, and then children or payloads.
+//! - last word: a node before this one in the chain.
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH};
 
@@ -255,6 +255,6 @@ mod tests {
             [two, three, four]
         };
         assert_eq!(lengths(true), [1024, 1536, 1792]);
-        assert_eq!(lengths(false), [1792, 2304, 3072]);
+        assert_eq!(lengths(false), [1792, 2304, 2816]);
     }
 }

@@ -37,7 +37,6 @@ mod search;
 mod shape;
 mod split;
 mod states;
-mod traits;
 mod tree;
 
 #[cfg(feature = "explorer")]
@@ -45,3 +44,5 @@ pub use options::Gap;
 pub use options::{Budget, Options, Persisting, Recovery};
 pub use states::{Above, State};
 pub use tree::PearTree;
+
+super::interfaces::implement_interfaces!(PearTree, Options);

@@ -1,21 +1,21 @@
 //! Recovery states: the first operation that meets a node completes or undoes the change that a
 //! crash has interrupted there (section 4.3 of the paper).
 //!
-//! A node is in a recovery state if it has the lock of an earlier session. Its marks say which one
-//! it is (R3). States of a parent follow from those of its children, so they need no mark:
+//! A node is in a recovery state if it has the lock of an earlier session. Its marks name the state
+//! (R3). States of a parent have no marks, because they follow from those of its children.
 //!
 //! | state | node | action |
 //! |---|---|---|
-//! | 01 | leaf, no mark | unlocked |
-//! | Insert 02 | reorganizing and split, parent lacks the half | the half leaves the chain |
-//! | Insert 03 | the same, parent has the half | what moved is removed |
-//! | Insert 04 | split, not reorganizing | its other half is resolved |
-//! | Delete 02 | reorganizing, entries left | unmarked |
-//! | Delete 03 | merging | its partner is resolved |
-//! | Delete 05 | both of these, children of one parent | copies are removed from the sibling |
-//! | Delete 06 | reorganizing, empty | the node leaves its parent |
-//! | Redistribution | both marked | undone, unless the sibling has lost its entries |
-//! | Insert 05, Delete 04, 07, 08 | inner, no mark | children are resolved, then unlocked |
+//! | 01 | leaf, no mark | unlocked. |
+//! | Insert 02 | reorganizing and split, parent lacks the half | the half leaves the chain. |
+//! | Insert 03 | the same, parent has the half | what moved is removed. |
+//! | Insert 04 | split, not reorganizing | its other half is resolved. |
+//! | Delete 02 | reorganizing, entries left | unmarked. |
+//! | Delete 03 | merging | its partner is resolved. |
+//! | Delete 05 | both of these, children of one parent | copies are removed from the sibling. |
+//! | Delete 06 | reorganizing, empty | the node leaves its parent. |
+//! | Redistribution | both marked | undone, unless the sibling has lost its entries. |
+//! | Insert 05, Delete 04, 07, 08 | inner, no mark | children are resolved, then unlocked. |
 //!
 //! One thread repairs at a time. Nobody else can lock a node in a recovery state. A node moves to
 //! another parent only after it was repaired, so a parent says truly whether it has a half.

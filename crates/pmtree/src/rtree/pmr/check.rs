@@ -22,6 +22,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// - Levels are right, and boxes contain their subtrees.
     /// - The inner nodes lead once to each leaf of the chain that was not replaced, and to no
     ///   other.
+    /// - Where entries validate themselves, their tags agree with the bitmap in memory.
     /// - The acquired blocks are exactly those of the tree, with the length of its leaves.
     ///
     /// It reads the whole tree. Before, it completes changes that failed for lack of space. Nobody
@@ -56,7 +57,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         for (slot, rect) in inner.rects() {
             let child = inner.child(slot);
             let found = match inner.level() {
-                1 => self.check_leaf(self.leaf_of(child), inner.count() == 1, walk, &guard)?,
+                1 => self.check_leaf(child, inner.count() == 1, walk, &guard)?,
                 level => self.check_node(child, Some(level - 1), walk)?,
             };
             let Some(found) = found else { continue };
@@ -68,11 +69,15 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(all)
     }
 
-    fn check_leaf(&self, leaf: u64, is_alone: bool, walk: &mut Walk, guard: &Guard<'_>) -> Result<Option<Rect<D>>> {
+    fn check_leaf(&self, stub: u64, is_alone: bool, walk: &mut Walk, guard: &Guard<'_>) -> Result<Option<Rect<D>>> {
+        let leaf = self.leaf_of(stub);
         if !walk.leaves.insert(leaf) {
             return Err(self.damaged(leaf, "a leaf is linked twice"));
         }
-        let (map, entries) = (self.map(leaf, guard)?, self.entries(leaf)?);
+        let (map, entries) = (self.map(stub, guard)?, self.entries(leaf)?);
+        if self.stored_map(leaf, guard)? != map {
+            return Err(self.damaged(leaf, "the tags of a leaf's entries differ from its bitmap"));
+        }
         walk.census.leaves += 1;
         walk.census.entries += map.count() as u64;
         walk.census.underfull += u64::from(!is_alone && map.count() < self.fill_min);

@@ -13,7 +13,7 @@ const MAP_WORD: Site = Site::new("pmr.delete.map");
 /// What became of an entry that was found.
 enum Outcome {
     Deleted,
-    /// Its leaf is being replaced.
+    /// Its leaf is being replaced, and still has it.
     Frozen,
     /// Another thread has deleted it.
     Gone,
@@ -28,15 +28,18 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     pub fn delete(&self, rect: &Rect<D>, payload: u64) -> Result<bool> {
         self.with_space(|guard| {
             while let Some(found) = self.find(rect, payload, guard)? {
-                match self.clear(self.leaf_of(found.stub), found.slot, guard)? {
+                match self.clear(found.stub, found.slot, guard)? {
                     Outcome::Deleted => {
-                        let left = self.map(self.leaf_of(found.stub), guard)?.count();
+                        let left = self.map(found.stub, guard)?.count();
                         if left < self.fill_min {
                             self.relieve(&found.way, left, guard).or_else(blocks::tolerate_missing_space)?;
                         }
                         return Ok(true);
                     }
-                    Outcome::Frozen => self.replace_leaf(&found.way, found.stub, guard)?,
+                    Outcome::Frozen => {
+                        let replaced = self.replace_leaf(&found.way, found.stub, guard);
+                        replaced.inspect_err(|_| self.restore_tag(self.leaf_of(found.stub), found.slot, true))?;
+                    }
                     Outcome::Gone => {}
                 }
             }
@@ -45,17 +48,22 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     }
 
     /// Clears the bit of an entry durably.
-    fn clear(&self, leaf: u64, slot: usize, guard: &Guard<'_>) -> Result<Outcome> {
+    fn clear(&self, stub: u64, slot: usize, guard: &Guard<'_>) -> Result<Outcome> {
         let (word, bit) = self.layout.bit(slot);
+        let mut is_revoked = false;
         loop {
-            let found = self.map_word(leaf, word, guard)?;
-            if found & FROZEN != 0 {
-                return Ok(Outcome::Frozen);
-            }
+            let found = self.map_word(stub, word, guard)?;
             if found & (1 << bit) == 0 {
                 return Ok(Outcome::Gone);
             }
-            if self.change_map_word(leaf, word, (found, found & !(1 << bit)), MAP_WORD, guard)? {
+            if found & FROZEN != 0 {
+                return Ok(Outcome::Frozen);
+            }
+            if !is_revoked {
+                self.revoke(self.leaf_of(stub), slot);
+                is_revoked = true;
+            }
+            if self.change_map_word(stub, word, (found, found & !(1 << bit)), MAP_WORD, guard)? {
                 return Ok(Outcome::Deleted);
             }
         }

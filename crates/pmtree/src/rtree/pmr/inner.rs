@@ -16,7 +16,8 @@ use crate::rtree::rect::Rect;
 pub(super) const LEAF: usize = 0;
 pub(super) const RESERVED: usize = 1;
 pub(super) const REPLACEMENT: usize = 2;
-pub(super) const STUB_WORDS: usize = 3;
+/// Where the words of a G-bitmap in memory begin.
+pub(super) const STUB_MAP: usize = 3;
 
 const HEAD: usize = 0;
 const NOTE: usize = 1;

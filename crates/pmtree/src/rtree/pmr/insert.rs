@@ -8,26 +8,43 @@ use super::inner::RESERVED;
 use super::layout::{FROZEN, MAP};
 use super::tree::{PmrTree, Way};
 use crate::Result;
+use crate::rtree::LeafForm;
 use crate::rtree::choose;
 use crate::rtree::rect::Rect;
 
 const ENTRY: Site = Site::new("pmr.insert.entry");
 const MAP_WORD: Site = Site::new("pmr.insert.map");
 
+/// What a leaf did with an entry.
+enum Outcome {
+    Inserted,
+    /// All slots are used.
+    Full,
+    /// The leaf is being replaced. The entry was written into a slot, and does not count.
+    Frozen(usize),
+}
+
 impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// Inserts a box with a payload. When it returns, the entry is durable. If it fails, the entry
     /// is not in the tree.
     ///
     /// Durable after each step: the entry is written, in a slot that nobody reads; its bit is set.
-    /// Without a split this takes two flushes and two fences.
+    /// Without a split this takes two flushes and two fences, and one of each if entries validate
+    /// themselves.
     pub fn insert(&self, rect: &Rect<D>, payload: u64) -> Result<()> {
         self.with_space(|guard| {
             loop {
                 let Some((way, stub)) = self.descend(rect, guard)? else { continue };
-                if self.insert_into_leaf(stub, rect, payload, guard)? {
-                    return Ok(());
-                }
-                self.replace_leaf(&way, stub, guard)?;
+                let written = match self.insert_into_leaf(stub, rect, payload, guard)? {
+                    Outcome::Inserted => return Ok(()),
+                    Outcome::Full => None,
+                    Outcome::Frozen(slot) => Some(slot),
+                };
+                self.replace_leaf(&way, stub, guard).inspect_err(|_| {
+                    if let Some(slot) = written {
+                        self.restore_tag(self.leaf_of(stub), slot, false);
+                    }
+                })?;
             }
         })
     }
@@ -54,31 +71,33 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         }
     }
 
-    /// Whether a leaf has taken an entry. If not, it is full or frozen.
-    fn insert_into_leaf(&self, stub: u64, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
+    /// Inserts an entry into a leaf, if that has room and is not frozen.
+    fn insert_into_leaf(&self, stub: u64, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<Outcome> {
         let reserved = &self.stubs.words(stub)[RESERVED];
         // Others may have counted on behind the last slot.
         if reserved.load(Ordering::Acquire) >= self.layout.fan_out as u64 {
-            return Ok(false);
+            return Ok(Outcome::Full);
         }
         let slot = reserved.fetch_add(1, Ordering::AcqRel) as usize;
         if slot >= self.layout.fan_out {
-            return Ok(false);
+            return Ok(Outcome::Full);
         }
         let leaf = self.leaf_of(stub);
-        let written = self.write_entry(leaf, slot, rect, payload);
-        self.backend().persist(written, ENTRY);
+        match self.layout.leaves {
+            LeafForm::Bitmap => self.backend().persist(self.write_entry(leaf, slot, rect, payload), ENTRY),
+            LeafForm::SelfValidating => self.write_tagged_entry(leaf, slot, rect, payload),
+        }
         let (word, bit) = self.layout.bit(slot);
         loop {
-            let found = self.map_word(leaf, word, guard)?;
+            let found = self.map_word(stub, word, guard)?;
             if found & FROZEN != 0 {
-                return Ok(false);
+                return Ok(Outcome::Frozen(slot));
             }
             if found & (1 << bit) != 0 || found & !MAP != 0 {
-                return Err(self.damaged(leaf + self.layout.map_word(word), "a word of the bitmap is impossible"));
+                return Err(self.damaged(leaf, "a word of the bitmap is impossible"));
             }
-            if self.change_map_word(leaf, word, (found, found | 1 << bit), MAP_WORD, guard)? {
-                return Ok(true);
+            if self.change_map_word(stub, word, (found, found | 1 << bit), MAP_WORD, guard)? {
+                return Ok(Outcome::Inserted);
             }
         }
     }

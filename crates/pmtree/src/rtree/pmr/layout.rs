@@ -6,10 +6,13 @@
 //! lines 1..       the G-bitmap: words of 48 bits, with flags
 //! further lines   the entries: lower corner, upper corner, payload
 //! ```
+//! If entries validate themselves, there are no lines of a G-bitmap, the header holds the leaf's
+//! incarnation, and the last word of an entry is its tag (see [`tags`](super::tags)).
 
 use terrane_pmem::{LINE_LENGTH, WORD_LENGTH, pmwcas};
 
 use crate::limits;
+use crate::rtree::LeafForm;
 use crate::rtree::rect::check_dimensions;
 
 /// Identifies the layout of pools that hold such a tree.
@@ -20,6 +23,7 @@ pub(super) const LAYOUT_ID: u64 = u64::from_le_bytes(*b"PMRTREE1");
 pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const INTERLEAVED: u64 = 2 * WORD_LENGTH;
+pub(super) const LEAVES: u64 = 3 * WORD_LENGTH;
 pub(super) const HEAD: u64 = LINE_LENGTH;
 pub(super) const BLOCK_LENGTH: u64 = 2 * LINE_LENGTH;
 
@@ -27,7 +31,8 @@ pub(super) const BLOCK_LENGTH: u64 = 2 * LINE_LENGTH;
 pub(super) const NEXT: u64 = 0;
 pub(super) const SECOND: u64 = WORD_LENGTH;
 pub(super) const DETACHED: u64 = 2 * WORD_LENGTH;
-pub(super) const HEADER_END: u64 = 3 * WORD_LENGTH;
+pub(super) const INCARNATION: u64 = 3 * WORD_LENGTH;
+pub(super) const HEADER_END: u64 = 4 * WORD_LENGTH;
 
 /// Flags of a next word: the leaf was replaced; it has no copy of its own.
 pub(super) const REPLACED: u64 = 1;
@@ -58,22 +63,38 @@ const LINE_WORDS: usize = (LINE_LENGTH / WORD_LENGTH) as usize;
 pub(super) struct Layout<const D: usize> {
     pub(super) fan_out: usize,
     pub(super) interleaved: bool,
-    /// Words and lines of the G-bitmap.
+    pub(super) leaves: LeafForm,
+    /// Words of the G-bitmap.
     pub(super) map_words: usize,
+    /// Lines of the G-bitmap in the pool; none if it lies in memory.
     map_lines: usize,
 }
 
 impl<const D: usize> Layout<D> {
-    /// Bytes of an entry.
-    pub(super) const ENTRY_LENGTH: u64 = ((2 * D as u64 + 1) * WORD_LENGTH).next_multiple_of(LINE_LENGTH);
+    /// Bytes of an entry that hold its box and its payload.
+    pub(super) const ENTRY_USED: u64 = (2 * D as u64 + 1) * WORD_LENGTH;
 
-    /// The layout; `None` if leaves cannot have this many entries.
-    pub(super) fn new(fan_out: usize, interleaved: bool) -> Option<Self> {
+    /// Bytes of an entry.
+    pub(super) const ENTRY_LENGTH: u64 = Self::ENTRY_USED.next_multiple_of(LINE_LENGTH);
+
+    /// Offset of the tag in an entry that validates itself.
+    pub(super) const TAG: u64 = LINE_LENGTH - WORD_LENGTH;
+
+    /// Whether an entry and a tag lie in one line, so that the tag can validate the entry.
+    pub(super) const ENTRIES_VALIDATE: bool = Self::ENTRY_USED <= Self::TAG;
+
+    /// The layout; `None` if leaves cannot have this many entries. Without a G-bitmap in the pool,
+    /// nothing is interleaved.
+    pub(super) fn new(fan_out: usize, interleaved: bool, leaves: LeafForm) -> Option<Self> {
         const { check_dimensions::<D>() };
         let map_words = fan_out.div_ceil(MAP_BITS);
-        // Interleaving takes two lines at least.
-        let map_lines = map_words.div_ceil(LINE_WORDS).max(2).min(map_words.max(1));
-        limits::is_fan_out(fan_out, FAN_OUT_MAX).then_some(Self { fan_out, interleaved, map_words, map_lines })
+        let (interleaved, map_lines) = match leaves {
+            // Interleaving takes two lines at least.
+            LeafForm::Bitmap => (interleaved, map_words.div_ceil(LINE_WORDS).max(2).min(map_words.max(1))),
+            LeafForm::SelfValidating => (false, 0),
+        };
+        let layout = Self { fan_out, interleaved, leaves, map_words, map_lines };
+        limits::is_fan_out(fan_out, FAN_OUT_MAX).then_some(layout)
     }
 
     pub(super) fn leaf_length(&self) -> u64 {
@@ -145,7 +166,7 @@ mod tests {
     fn each_slot_has_a_bit_of_its_own_and_interleaved_ones_change_the_line() {
         for fan_out in (4..300).chain([336, 784, 1000, 2000, FAN_OUT_MAX]) {
             for interleaved in [true, false] {
-                let layout = Layout::<2>::new(fan_out, interleaved).unwrap();
+                let layout = Layout::<2>::new(fan_out, interleaved, LeafForm::Bitmap).unwrap();
                 let bits: BTreeSet<_> = (0..fan_out).map(|slot| layout.bit(slot)).collect();
                 assert_eq!(bits.len(), fan_out, "{layout:?}");
                 assert!(bits.iter().all(|(word, bit)| *word < layout.map_words && *bit < MAP_BITS), "{layout:?}");
@@ -161,6 +182,8 @@ mod tests {
                 assert_eq!(stays == 0, interleaved && layout.map_words > 1 || fan_out == 1, "{layout:?}");
             }
         }
-        assert!([0, 3, FAN_OUT_MAX + 1].iter().all(|fan_out| Layout::<2>::new(*fan_out, true).is_none()));
+        assert!(
+            [0, 3, FAN_OUT_MAX + 1].iter().all(|fan_out| Layout::<2>::new(*fan_out, true, LeafForm::Bitmap).is_none())
+        );
     }
 }

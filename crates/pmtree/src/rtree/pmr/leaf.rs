@@ -2,10 +2,13 @@
 
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Guard, Site, View, WORD_LENGTH, pmwcas};
+use terrane_storage::sync::{AtomicU64, Ordering};
 
-use super::layout::{DETACHED, DIRTY, FROZEN, HEADER_END, Layout, MAP, MAP_BITS, NEXT, SECOND};
+use super::inner::STUB_MAP;
+use super::layout::{DETACHED, DIRTY, FROZEN, HEADER_END, INCARNATION, Layout, MAP, MAP_BITS, NEXT, SECOND};
 use super::options::Publication;
 use super::tree::PmrTree;
+use crate::rtree::LeafForm;
 use crate::rtree::rect::Rect;
 use crate::{Result, blocks};
 
@@ -20,6 +23,17 @@ pub(super) struct Map {
 }
 
 impl Map {
+    /// Of a leaf that has entries in these slots.
+    pub(super) fn of<const D: usize>(slots: impl Iterator<Item = usize>, layout: &Layout<D>) -> Self {
+        let mut words = SmallVec::from_elem(0, layout.map_words);
+        for slot in slots {
+            let (word, bit) = layout.bit(slot);
+            debug_assert!(bit < MAP_BITS);
+            words[word] |= 1 << bit;
+        }
+        Self { words }
+    }
+
     pub(super) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -77,10 +91,23 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(pmwcas::read(&self.pool, leaf + NEXT, guard)?)
     }
 
-    /// A word of a leaf's bitmap, which is durable (P2). It may be frozen.
+    /// A word of a leaf's bitmap in memory, if entries validate themselves. It tells of durable
+    /// changes only (P8).
     #[inline]
-    pub(super) fn map_word(&self, leaf: u64, word: usize, guard: &Guard<'_>) -> Result<u64> {
-        let offset = leaf + self.layout.map_word(word);
+    fn word_in_memory(&self, stub: u64, word: usize) -> Option<&AtomicU64> {
+        match self.layout.leaves {
+            LeafForm::Bitmap => None,
+            LeafForm::SelfValidating => Some(&self.stubs.words(stub)[STUB_MAP + word]),
+        }
+    }
+
+    /// A word of a leaf's bitmap, which is durable (P2, P8). It may be frozen.
+    #[inline]
+    pub(super) fn map_word(&self, stub: u64, word: usize, guard: &Guard<'_>) -> Result<u64> {
+        if let Some(word) = self.word_in_memory(stub, word) {
+            return Ok(word.load(Ordering::SeqCst));
+        }
+        let offset = self.leaf_of(stub) + self.layout.map_word(word);
         match self.publication {
             Publication::Descriptor => Ok(pmwcas::read(&self.pool, offset, guard)?),
             Publication::CompareAndSwap => {
@@ -98,13 +125,16 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// flush and the fence.
     pub(super) fn change_map_word(
         &self,
-        leaf: u64,
+        stub: u64,
         word: usize,
         (old, new): (u64, u64),
         site: Site,
         guard: &Guard<'_>,
     ) -> Result<bool> {
-        let offset = leaf + self.layout.map_word(word);
+        if let Some(word) = self.word_in_memory(stub, word) {
+            return Ok(word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok());
+        }
+        let offset = self.leaf_of(stub) + self.layout.map_word(word);
         match self.publication {
             Publication::Descriptor => Ok(pmwcas::compare_exchange(&self.pool, offset, old, new, guard)?.is_ok()),
             Publication::CompareAndSwap => {
@@ -123,9 +153,13 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     }
 
     /// Freezes all words of a leaf's bitmap (P3), and gives its valid entries, which are final.
-    pub(super) fn freeze(&self, leaf: u64, guard: &Guard<'_>) -> Result<Map> {
+    pub(super) fn freeze(&self, stub: u64, guard: &Guard<'_>) -> Result<Map> {
         for word in 0..self.layout.map_words {
-            let offset = leaf + self.layout.map_word(word);
+            if let Some(word) = self.word_in_memory(stub, word) {
+                word.fetch_or(FROZEN, Ordering::SeqCst);
+                continue;
+            }
+            let offset = self.leaf_of(stub) + self.layout.map_word(word);
             match self.publication {
                 Publication::CompareAndSwap => _ = self.backend().fetch_or(offset, FROZEN),
                 Publication::Descriptor => loop {
@@ -137,28 +171,38 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                 },
             }
         }
-        self.read_map_once(leaf, guard)
+        self.read_map_once(stub, guard)
     }
 
-    fn read_map_once(&self, leaf: u64, guard: &Guard<'_>) -> Result<Map> {
-        let words = (0..self.layout.map_words).map(|word| Ok(self.map_word(leaf, word, guard)? & MAP));
+    fn read_map_once(&self, stub: u64, guard: &Guard<'_>) -> Result<Map> {
+        let words = (0..self.layout.map_words).map(|word| Ok(self.map_word(stub, word, guard)? & MAP));
         Ok(Map { words: words.collect::<Result<_>>()? })
     }
 
     /// The valid entries of a leaf at one instant. The words are read until two readings agree. As
     /// none repeats a value (P1), the leaf had this bitmap between the two.
-    pub(super) fn map(&self, leaf: u64, guard: &Guard<'_>) -> Result<Map> {
-        let mut map = self.read_map_once(leaf, guard)?;
+    pub(super) fn map(&self, stub: u64, guard: &Guard<'_>) -> Result<Map> {
+        let mut map = self.read_map_once(stub, guard)?;
         if self.layout.map_words == 1 {
             return Ok(map);
         }
         loop {
-            let again = self.read_map_once(leaf, guard)?;
+            let again = self.read_map_once(stub, guard)?;
             if again == map {
                 return Ok(map);
             }
             map = again;
         }
+    }
+
+    /// The valid entries of a leaf by what is stored in the pool. It counts if nobody else changes
+    /// the leaf.
+    pub(super) fn stored_map(&self, leaf: u64, guard: &Guard<'_>) -> Result<Map> {
+        if self.layout.leaves == LeafForm::SelfValidating {
+            return self.map_by_tags(leaf);
+        }
+        let word = |word| Ok(pmwcas::read(&self.pool, leaf + self.layout.map_word(word), guard)? & MAP);
+        Ok(Map { words: (0..self.layout.map_words).map(word).collect::<Result<_>>()? })
     }
 
     /// The valid entries of a leaf whose bitmap is given.
@@ -168,13 +212,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         Ok(())
     }
 
+    /// Stores box and payload of an entry. Gives the bytes that hold them.
     pub(super) fn write_entry(&self, leaf: u64, slot: usize, rect: &Rect<D>, payload: u64) -> std::ops::Range<u64> {
-        let first = leaf + self.layout.entry(slot);
-        let corners = rect.min().iter().chain(rect.max()).map(|coordinate| coordinate.to_bits());
-        for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners.chain([payload])) {
-            self.backend().store(offset, word);
-        }
-        first..first + (2 * D as u64 + 1) * WORD_LENGTH
+        write_entry(self.backend(), leaf + self.layout.entry(slot), rect, payload)
     }
 
     /// Fills a new leaf with entries in its first slots, and flushes it. The fence is the
@@ -187,19 +227,38 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         for (offset, value) in [(NEXT, next), (SECOND, second), (DETACHED, 0)] {
             backend.store(leaf + offset, value);
         }
-        let mut words: SmallVec<[u64; 8]> = SmallVec::from_elem(0, self.layout.map_words);
         for (slot, (rect, payload)) in entries.iter().enumerate() {
-            let (word, bit) = self.layout.bit(slot);
-            debug_assert!(bit < MAP_BITS);
-            words[word] |= 1 << bit;
             self.write_entry(leaf, slot, rect, *payload);
         }
-        for (number, word) in words.into_iter().enumerate() {
-            backend.store(leaf + self.layout.map_word(number), word);
+        match self.layout.leaves {
+            LeafForm::Bitmap => {
+                let map = Map::of(0..entries.len(), &self.layout);
+                for (number, word) in map.words.into_iter().enumerate() {
+                    backend.store(leaf + self.layout.map_word(number), word);
+                }
+            }
+            LeafForm::SelfValidating => {
+                backend.store(leaf + INCARNATION, self.incarnations.next(&self.pool));
+                (0..entries.len()).for_each(|slot| self.validate(leaf, slot));
+            }
         }
         backend.flush(leaf..leaf + self.layout.entry(entries.len()).max(HEADER_END), COPY);
         Ok(())
     }
+}
+
+/// Stores box and payload of an entry at an offset. Gives the bytes that hold them.
+pub(super) fn write_entry<const D: usize>(
+    backend: &impl Backend,
+    first: u64,
+    rect: &Rect<D>,
+    payload: u64,
+) -> std::ops::Range<u64> {
+    let corners = rect.min().iter().chain(rect.max()).map(|coordinate| coordinate.to_bits());
+    for (offset, word) in (first..).step_by(WORD_LENGTH as usize).zip(corners.chain([payload])) {
+        backend.store(offset, word);
+    }
+    first..first + Layout::<D>::ENTRY_USED
 }
 
 /// The smallest box around entries. Without any, it is the empty box, which every other one

@@ -29,7 +29,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         let copies = match second {
             None => 0,
             Some(second) => {
-                let other = self.map(self.leaf_of(inner.child(second)), guard)?.count();
+                let other = self.map(inner.child(second), guard)?.count();
                 self.copies_of(left + other)
             }
         };
@@ -57,9 +57,11 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         mut prepared: Option<Prepared<'_, B>>,
         guard: &Guard<'_>,
     ) -> Result<()> {
-        let leaf_in = |slot: usize| self.leaf_of(parent.child(slot));
-        let first = leaf_in(merge.first);
-        let Some(second) = merge.second.map(leaf_in) else { return self.remove_empty(first, guard) };
+        let stub = parent.child(merge.first);
+        let Some(second_stub) = merge.second.map(|slot| parent.child(slot)) else {
+            return self.remove_empty(stub, guard);
+        };
+        let [first, second] = [stub, second_stub].map(|stub| self.leaf_of(stub));
         let mut copies = 2;
         loop {
             let (next, next_of_second) = (self.next(first, guard)?, self.next(second, guard)?);
@@ -71,9 +73,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                 None => self.prepare(copies, guard)?,
             };
             let mut entries = Vec::new();
-            for leaf in [first, second] {
-                let map = self.freeze(leaf, guard)?;
-                self.collect(leaf, &map, &mut entries)?;
+            for stub in [stub, second_stub] {
+                let map = self.freeze(stub, guard)?;
+                self.collect(self.leaf_of(stub), &map, &mut entries)?;
             }
             // Insertions and deletions have come first, and now the number is final.
             copies = self.copies_of(entries.len());
@@ -88,10 +90,11 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     }
 
     /// Removes a leaf, if it is empty.
-    fn remove_empty(&self, leaf: u64, guard: &Guard<'_>) -> Result<()> {
+    fn remove_empty(&self, stub: u64, guard: &Guard<'_>) -> Result<()> {
+        let leaf = self.leaf_of(stub);
         loop {
             let next = self.next(leaf, guard)?;
-            if next & REPLACED != 0 || self.freeze(leaf, guard)?.count() > 0 {
+            if next & REPLACED != 0 || self.freeze(stub, guard)?.count() > 0 {
                 return Ok(());
             }
             let mut descriptor = Descriptor::new(&self.pool, guard)?;

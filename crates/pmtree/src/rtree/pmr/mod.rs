@@ -12,6 +12,7 @@
 //! - P5: the children of an inner node are fixed, apart from copies of a child.
 //! - P6: an inner node is frozen before it is copied.
 //! - P7: boxes grow coordinate by coordinate, and never shrink in place.
+//! - P8: where entries validate themselves, a tag changes durably before the bit in memory.
 
 mod chain;
 mod check;
@@ -30,8 +31,16 @@ mod replace;
 mod search;
 #[cfg(feature = "explorer")]
 mod shape;
-mod traits;
+mod tags;
 mod tree;
+#[cfg(feature = "baselines")]
+mod unpartitioned;
 
 pub use options::{Options, Publication};
 pub use tree::PmrTree;
+#[cfg(feature = "baselines")]
+pub use unpartitioned::UnpartitionedTree;
+
+pub use super::LeafForm;
+
+super::interfaces::implement_interfaces!(PmrTree, Options);

@@ -45,7 +45,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                 continue;
             }
             let leaf = self.leaf_of(node);
-            let (map, entries) = (self.map(leaf, &guard)?, self.entries(leaf)?);
+            let (map, entries) = (self.map(node, &guard)?, self.entries(leaf)?);
             for slot in map.slots(&self.layout) {
                 let rect = entries.rect(slot);
                 if let Some(distance_squared) = nearest.wanted(&rect) {

@@ -8,9 +8,14 @@ use terrane_storage::Storage;
 
 use super::chain::{self, Linked};
 use super::inner::INNER_FAN_OUT_MAX;
-use super::layout::{BLOCK_LENGTH, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, HEAD, INTERLEAVED, LAYOUT_ID, Layout};
+use super::layout::{
+    BLOCK_LENGTH, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, HEAD, INCARNATION, INTERLEAVED, LAYOUT_ID, LEAVES, Layout,
+};
 use super::options::Options;
+use super::tags;
 use super::tree::PmrTree;
+use crate::rtree::LeafForm;
+use crate::rtree::marks::marks_before;
 use crate::rtree::split::check_fill_min;
 use crate::{Error, Result, blocks, creation, limits};
 
@@ -34,7 +39,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// 1. the tree's block and all leaves of the chain are acquired blocks of the length for this
     ///    shape;
     /// 2. the chain is no circle, and ends;
-    /// 3. no bit is set behind the last entry of a leaf;
+    /// 3. no bit is set behind the last entry of a leaf, and leaves whose entries validate
+    ///    themselves have an incarnation;
     /// 4. the pool has no blocks, if its root word names no tree.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check(options)?;
@@ -60,7 +66,10 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     }
 
     fn layout_of(options: &Options) -> Result<Layout<D>> {
-        let layout = Layout::new(options.fan_out, options.interleaved);
+        if options.leaves == LeafForm::SelfValidating && !Layout::<D>::ENTRIES_VALIDATE {
+            return Err(Error::LongEntries { dimensions: D });
+        }
+        let layout = Layout::new(options.fan_out, options.interleaved, options.leaves);
         layout.ok_or_else(|| limits::fan_out_error(options.fan_out, FAN_OUT_MAX))
     }
 
@@ -80,7 +89,11 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         backend.store(block + DIMENSIONS, D as u64);
         backend.store(block + FAN_OUT, layout.fan_out as u64);
         backend.store(block + INTERLEAVED, u64::from(layout.interleaved));
+        backend.store(block + LEAVES, layout.leaves.code());
         backend.store(block + HEAD, leaf);
+        if layout.leaves == LeafForm::SelfValidating {
+            backend.store(leaf + INCARNATION, marks_before(pool.open_counter()));
+        }
         // The descriptor's first fence makes both durable before the root word leads to them.
         for range in [block..block + BLOCK_LENGTH, leaf..leaf + layout.entry(0)] {
             backend.flush(range, CREATE);
@@ -111,22 +124,27 @@ fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<(u64, Lay
     }
     pool.check_range(block, BLOCK_LENGTH)?;
     blocks::check_own(pool, block, BLOCK_LENGTH)?;
-    let [dimensions, fan_out, interleaved] =
-        [DIMENSIONS, FAN_OUT, INTERLEAVED].map(|word| pool.backend().load(block + word));
+    let [dimensions, fan_out, interleaved, leaves] =
+        [DIMENSIONS, FAN_OUT, INTERLEAVED, LEAVES].map(|word| pool.backend().load(block + word));
     if dimensions != D as u64 {
         let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
-    let layout = usize::try_from(fan_out).ok().and_then(|fan_out| Layout::new(fan_out, interleaved == 1));
-    let layout = layout.filter(|_| interleaved <= 1).ok_or_else(|| {
-        blocks::damaged(
-            pool,
-            block,
-            format!("leaves of {fan_out} entries with interleaving {interleaved} are impossible"),
-        )
+    let form = LeafForm::of_code(leaves).filter(|form| *form == LeafForm::Bitmap || Layout::<D>::ENTRIES_VALIDATE);
+    let fan_out = usize::try_from(fan_out).unwrap_or(usize::MAX);
+    let layout = form.and_then(|form| Layout::new(fan_out, interleaved == 1, form)).filter(|_| interleaved <= 1);
+    let layout = layout.ok_or_else(|| {
+        let shape = format!("{fan_out} entries, interleaving {interleaved} and form {leaves}");
+        blocks::damaged(pool, block, format!("leaves of {shape} are impossible"))
     })?;
     let guard = pool.pin();
     for Linked { leaf, .. } in chain::walk(pool, &layout, block)? {
+        if layout.leaves == LeafForm::SelfValidating {
+            if !tags::is_incarnation(pool.backend().load(leaf + INCARNATION)) {
+                return Err(blocks::damaged(pool, leaf, "a leaf has an impossible incarnation"));
+            }
+            continue;
+        }
         for word in 0..layout.map_words {
             if !layout.is_possible(word, pmwcas::read(pool, leaf + layout.map_word(word), &guard)?) {
                 return Err(blocks::damaged(pool, leaf, "a leaf has an impossible bitmap"));

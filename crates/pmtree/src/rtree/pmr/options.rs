@@ -4,6 +4,7 @@ use terrane_pmem::PersistenceDomain;
 
 use super::layout::LAYOUT_ID;
 use crate::Split;
+use crate::rtree::LeafForm;
 
 /// Default entries of a leaf: two words of the bitmap.
 const FAN_OUT: usize = 96;
@@ -14,7 +15,7 @@ const FILL_MIN_PERCENT: u8 = 25;
 /// Default children of an inner node.
 const INNER_FAN_OUT: usize = 32;
 
-/// How an entry of a leaf becomes valid.
+/// How the bit of an entry is set in the bitmap of its leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Publication {
     /// By one compare-and-swap of a word of the bitmap, which readers make durable if they meet it
@@ -31,12 +32,15 @@ pub enum Publication {
 pub struct Options {
     /// Entries of a leaf, 4 to 2016. An existing tree keeps its own.
     pub fan_out: usize,
-    /// Whether consecutive entries have their bits in different lines (Algorithm 1). An existing
-    /// tree keeps its own.
+    /// How valid entries of a leaf are marked. An existing tree keeps its own.
+    pub leaves: LeafForm,
+    /// Whether consecutive entries have their bits in different lines of the bitmap (Algorithm 1).
+    /// An existing tree keeps its own.
     pub interleaved: bool,
     /// Children of an inner node, 4 to 255. May differ each time the tree is opened.
     pub inner_fan_out: usize,
-    /// How entries become valid. May differ each time the tree is opened.
+    /// How the bit of an entry is set. May differ each time the tree is opened. Entries that
+    /// validate themselves have no bit in the pool.
     pub publication: Publication,
     /// How the entries of a full leaf are divided, and the children of a full inner node. May
     /// differ each time the tree is opened.
@@ -55,6 +59,7 @@ impl Options {
     pub fn new(domain: PersistenceDomain) -> Self {
         Self {
             fan_out: FAN_OUT,
+            leaves: LeafForm::default(),
             interleaved: true,
             inner_fan_out: INNER_FAN_OUT,
             publication: Publication::default(),

@@ -5,10 +5,12 @@ use terrane_storage::sync::{Ordering, thread};
 
 use super::chain::{self, Linked};
 use super::layout::{Layout, MAP};
-use super::leaf::bounds;
+use super::leaf::{Map, bounds};
 use super::options::Options;
 use super::tree::PmrTree;
 use crate::Result;
+use crate::rtree::LeafForm;
+use crate::rtree::pack::pack;
 use crate::rtree::rect::Rect;
 
 /// Fewer leaves than this are read by one thread.
@@ -18,6 +20,7 @@ const LEAVES_OF_THREAD_MIN: usize = 16;
 struct Recovered<const D: usize> {
     leaf: u64,
     rect: Rect<D>,
+    map: Map,
     /// Slots up to the last one in use.
     used: usize,
 }
@@ -35,15 +38,18 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         let recovered = tree.read_leaves(&leaves, options.recovery_threads)?;
         tree.leaves.store(leaves.len() as u64, Ordering::Relaxed);
         let mut children: Vec<(u64, Rect<D>)> =
-            recovered.iter().map(|found| (tree.new_stub(found.leaf, found.used), found.rect)).collect();
+            recovered.iter().map(|found| (tree.new_stub(found.leaf, &found.map, found.used), found.rect)).collect();
         for level in 1.. {
             let mut nodes = Vec::new();
-            tree.pack(level, &mut children, &mut nodes);
-            if let [(root, _)] = nodes.as_slice() {
+            pack(&mut children, tree.inner_fan_out, &mut nodes);
+            children = nodes
+                .iter()
+                .map(|node| (tree.new_inner(level, node), bounds(node.iter().map(|(_, rect)| *rect))))
+                .collect();
+            if let [(root, _)] = children.as_slice() {
                 tree.root.store(*root, Ordering::SeqCst);
                 break;
             }
-            children = nodes;
         }
         Ok(tree)
     }
@@ -72,36 +78,21 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// last session may have published entries in another way.
     fn read_leaf(&self, leaf: u64) -> Result<Recovered<D>> {
         let guard = self.pool.pin();
-        for word in 0..self.layout.map_words {
+        let words = match self.layout.leaves {
+            LeafForm::Bitmap => self.layout.map_words,
+            LeafForm::SelfValidating => 0,
+        };
+        for word in 0..words {
             let offset = leaf + self.layout.map_word(word);
             let found = pmwcas::read(&self.pool, offset, &guard)?;
             if found & !MAP != 0 {
                 self.backend().store(offset, found & MAP);
             }
         }
-        let map = self.map(leaf, &guard)?;
+        let map = self.stored_map(leaf, &guard)?;
         let entries = self.entries(leaf)?;
         let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
         let used = map.slots(&self.layout).max().map_or(0, |slot| slot + 1);
-        Ok(Recovered { leaf, rect, used })
-    }
-
-    /// Makes full nodes of a level: the children are cut along the axis on which they reach
-    /// farthest, at whole nodes, until they fit into one.
-    fn pack(&self, level: u64, children: &mut [(u64, Rect<D>)], nodes: &mut Vec<(u64, Rect<D>)>) {
-        let rect = bounds(children.iter().map(|(_, rect)| *rect));
-        if children.len() <= self.inner_fan_out {
-            nodes.push((self.new_inner(level, children), rect));
-            return;
-        }
-        let extent = |axis: usize| rect.max()[axis] - rect.min()[axis];
-        let axis = (0..D).max_by(|left, right| extent(*left).total_cmp(&extent(*right))).unwrap_or(0);
-        // A box without entries has no centre, and any place is as good.
-        let centre = |(_, rect): &(u64, Rect<D>)| rect.min()[axis] / 2.0 + rect.max()[axis] / 2.0;
-        children.sort_unstable_by(|left, right| centre(left).total_cmp(&centre(right)));
-        let parts = children.len().div_ceil(self.inner_fan_out);
-        let (left, right) = children.split_at_mut(children.len() * (parts / 2) / parts);
-        self.pack(level, left, nodes);
-        self.pack(level, right, nodes);
+        Ok(Recovered { leaf, rect, map, used })
     }
 }

@@ -14,7 +14,7 @@ use crate::Result;
 use crate::rtree::rect::Rect;
 
 /// The least part of divided entries that each half gets, if they are enough.
-const BALANCE_PERCENT: usize = 40;
+pub(super) const BALANCE_PERCENT: usize = 40;
 
 /// Blocks for copies, which belong to a descriptor.
 pub(super) struct Prepared<'g, B: Backend> {
@@ -41,7 +41,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// acquired before the leaf is frozen.
     pub(super) fn replace_leaf(&self, way: &[(u64, usize)], stub: u64, guard: &Guard<'_>) -> Result<()> {
         let leaf = self.leaf_of(stub);
-        let mut left = self.map(leaf, guard)?.count();
+        let mut left = self.map(stub, guard)?.count();
         loop {
             let next = self.next(leaf, guard)?;
             if next & REPLACED != 0 {
@@ -50,7 +50,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             let is_split = left > self.layout.fan_out / 2 && left >= 2 * self.fill_min;
             let copies = if is_split { 2 } else { 1 };
             let mut prepared = self.prepare(copies, guard)?;
-            let map = self.freeze(leaf, guard)?;
+            let map = self.freeze(stub, guard)?;
             left = map.count();
             // Deletions have come first, and now the number is final.
             if copies == 2 && left < 2 {
@@ -107,9 +107,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             let second = self.backend().load(first + SECOND);
             for leaf in [first, second].into_iter().filter(|leaf| *leaf != 0) {
                 let entries = self.entries(leaf)?;
-                let map = self.map(leaf, guard)?;
+                let map = self.stored_map(leaf, guard)?;
                 let rect = bounds(map.slots(&self.layout).map(|slot| entries.rect(slot)));
-                children.push((self.new_stub(leaf, map.count()), rect));
+                children.push((self.new_stub(leaf, &map, map.count()), rect));
             }
         }
         let node = self.new_inner(1, &children);

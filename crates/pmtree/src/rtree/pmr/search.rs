@@ -45,7 +45,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                     continue;
                 }
                 let leaf = self.leaf_of(child);
-                let (map, entries) = (self.map(leaf, &guard)?, self.entries(leaf)?);
+                let (map, entries) = (self.map(child, &guard)?, self.entries(leaf)?);
                 for slot in map.slots(&self.layout) {
                     let rect = entries.rect(slot);
                     if window.overlaps(&rect) {
@@ -94,7 +94,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                 }
             } else {
                 let leaf = self.leaf_of(child);
-                let (map, entries) = (self.map(leaf, guard)?, self.entries(leaf)?);
+                let (map, entries) = (self.map(child, guard)?, self.entries(leaf)?);
                 let is_meant = |&slot: &usize| entries.payload(slot) == payload && entries.rect(slot) == *rect;
                 if let Some(slot) = map.slots(&self.layout).find(is_meant) {
                     return Ok(Some(Found { way: way.clone(), stub: child, slot }));

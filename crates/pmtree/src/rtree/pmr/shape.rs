@@ -30,7 +30,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// Slots that were used and are free again are part of it, since they are not used again.
     fn shape_of_leaf(&self, stub: u64, guard: &Guard<'_>) -> Result<String> {
         let leaf = self.leaf_of(stub);
-        let (map, entries) = (self.map(leaf, guard)?, self.entries(leaf)?);
+        let (map, entries) = (self.map(stub, guard)?, self.entries(leaf)?);
         let slots = map.slots(&self.layout);
         let text = of_node(slots.map(|slot| Ok((entries.rect(slot), entries.payload(slot).to_string()))))?;
         let used = self.stubs.words(stub)[RESERVED].load(Ordering::Acquire);

@@ -6,9 +6,12 @@ use smallvec::SmallVec;
 use terrane_pmem::{Arena, Backend, Guard, Native, Pool};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
-use super::inner::{Inner, LEAF, RESERVED, STUB_WORDS, inner_words};
+use super::inner::{Inner, LEAF, RESERVED, STUB_MAP, inner_words};
 use super::layout::{HEAD, Layout};
+use super::leaf::Map;
 use super::options::{Options, Publication};
+use crate::rtree::LeafForm;
+use crate::rtree::marks::Marks;
 use crate::rtree::rect::Rect;
 use crate::rtree::split::fill_min;
 use crate::{Error, Result, Split, blocks};
@@ -34,6 +37,7 @@ pub struct PmrTree<const D: usize, B: Backend = Native> {
     /// Offset of the block that holds the shape and the word that leads to the first leaf.
     pub(super) block: u64,
     pub(super) session: u64,
+    pub(super) incarnations: Marks,
     pub(super) inners: Arena,
     pub(super) stubs: Arena,
     /// The root, which is an inner node.
@@ -62,8 +66,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             inner_fill_min: fill_min(inner_fan_out, fill_min_percent),
             block,
             session,
+            incarnations: Marks::new(session),
             inners: Arena::new(inner_words::<D>(inner_fan_out)),
-            stubs: Arena::new(STUB_WORDS),
+            stubs: Arena::new(stub_words(&layout)),
             root: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
             detached: AtomicU64::new(0),
@@ -109,12 +114,15 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         node
     }
 
-    /// A stub of a leaf with this number of used slots.
-    pub(super) fn new_stub(&self, leaf: u64, reserved: usize) -> u64 {
+    /// A stub of a leaf with these valid entries and this number of used slots.
+    pub(super) fn new_stub(&self, leaf: u64, map: &Map, reserved: usize) -> u64 {
         let stub = self.stubs.allocate();
         let words = self.stubs.words(stub);
         words[LEAF].store(leaf, Ordering::Relaxed);
         words[RESERVED].store(reserved as u64, Ordering::Relaxed);
+        for (word, value) in words[STUB_MAP..].iter().zip(&map.words) {
+            word.store(*value, Ordering::Relaxed);
+        }
         stub
     }
 
@@ -135,5 +143,13 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             }
             outcome => outcome,
         }
+    }
+}
+
+/// Words of a leaf's stub. Where entries validate themselves, the G-bitmap is part of it.
+fn stub_words<const D: usize>(layout: &Layout<D>) -> usize {
+    match layout.leaves {
+        LeafForm::Bitmap => STUB_MAP,
+        LeafForm::SelfValidating => STUB_MAP + layout.map_words,
     }
 }

@@ -20,6 +20,7 @@ mod runs;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use arrow_array::RecordBatch;
 use terrane_lsm::disk::btree::{BTreeBuilder, BTreeComponent};
 use terrane_lsm::disk::{ComponentMeta, Statistics};
@@ -40,7 +41,7 @@ use crate::load::load_index;
 use crate::options::DatasetOptions;
 use crate::runs::{RunBuffer, UnnamedFiles, reduce};
 use crate::schema::{Column, Schema, SchemaHistory};
-use crate::secondary::PRIMARY;
+use crate::secondary::{PRIMARY, StoredTimes, primary_index};
 use crate::snapshot::{RECORDS_STEP, Snapshot};
 use crate::{Error, Result};
 
@@ -66,6 +67,8 @@ pub struct Importer {
     schema: Arc<Schema>,
     /// All versions of the dataset's schema. The last one is the rows' schema.
     history: Arc<SchemaHistory>,
+    /// The same, for the primary components that are written.
+    shared_history: Arc<ArcSwap<SchemaHistory>>,
     /// Attributes that become float64 with the records.
     widened: Vec<String>,
     /// Number of attributes that the records add.
@@ -120,6 +123,7 @@ impl Importer {
             inexact: vec![None; schema.columns.len()],
             schema,
             widenings: history.widenings(),
+            shared_history: Arc::new(ArcSwap::new(history.clone())),
             history,
             widened: Vec::new(),
             added: 0,
@@ -139,6 +143,18 @@ impl Importer {
         })
     }
 
+    fn take_history(&mut self, history: SchemaHistory) {
+        self.schema = history.newest().clone();
+        self.history = Arc::new(history);
+        self.shared_history.store(self.history.clone());
+    }
+
+    /// Starts a component of the primary.
+    fn primary_builder(&self) -> Result<BTreeBuilder> {
+        let times = Arc::new(StoredTimes::new(self.shared_history.clone()));
+        Ok(primary_index(times).builder(self.engine.environment().context.writer()?, false))
+    }
+
     /// The schema that batches must fit.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
@@ -151,8 +167,7 @@ impl Importer {
     /// The name is taken or invalid.
     pub fn add_column(&mut self, column: Column) -> Result<()> {
         let history = self.history.with_column(column)?;
-        self.schema = history.newest().clone();
-        self.history = Arc::new(history);
+        self.take_history(history);
         self.inexact.push(None);
         self.added += 1;
         Ok(())
@@ -173,8 +188,7 @@ impl Importer {
         if let Some(integer) = place.and_then(|place| self.inexact[place]) {
             return Err(not_exact(name, integer));
         }
-        self.schema = history.newest().clone();
-        self.history = Arc::new(history);
+        self.take_history(history);
         self.widened.push(name.to_owned());
         Ok(())
     }
@@ -219,7 +233,7 @@ impl Importer {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let first = self.ascending.is_none() && self.ascending_run.is_none();
         if first {
-            self.ascending = Some(BTreeBuilder::new(self.engine.environment().context.writer()?, false).with_filters());
+            self.ascending = Some(self.primary_builder()?);
         }
         if let Some(builder) = &mut self.ascending {
             let fits = self.ascending_rows.memory_used() < self.engine.environment().shares.work / 8;
@@ -375,8 +389,7 @@ impl Importer {
         on_refused: &mut dyn FnMut(RefusedRow) -> Result<()>,
     ) -> Result<Vec<ComponentMeta>> {
         let engine = self.engine.clone();
-        let builder = |_| Ok(BTreeBuilder::new(engine.environment().context.writer()?, false).with_filters());
-        let mut builders = group.clone().map(builder).collect::<Result<Vec<_>>>()?;
+        let mut builders = group.clone().map(|_| self.primary_builder()).collect::<Result<Vec<_>>>()?;
         let mut versions = self.handle.partitions.versions();
         let mut key: Option<Vec<u8>> = None;
         let (mut partition, mut exists) = (0, false);

@@ -7,8 +7,6 @@ use terrane::counted;
 use terrane_formats::{Batch, GeometryColumns};
 use terrane_space::geometry::{check_valid, to_geo};
 
-use crate::messages::Messages;
-
 /// WKB codes of a point and a multi-point without Z and M, which are always valid.
 const POINTS: [u32; 2] = [1, 4];
 
@@ -31,14 +29,14 @@ impl Validity {
         }
     }
 
-    /// Prints how many there were.
-    pub fn describe(&self, messages: &Messages) {
-        let Some(first) = &self.first else { return };
+    /// A warning that says how many there were; `None` if all were valid.
+    pub fn warning(&self) -> Option<String> {
+        let first = self.first.as_ref()?;
         let geometries = counted(self.invalid, "geometry is", "geometries are");
-        messages.warn(format_args!(
+        Some(format!(
             "{geometries} not valid and stored as given; spatial conditions on them may give wrong results (first: \
              {first})"
-        ));
+        ))
     }
 }
 

@@ -1,0 +1,47 @@
+//! B+-trees: a map from keys to values of fixed widths, in one family (Ni and others 2020, "Closing
+//! the Performance Gap between DRAM and PM for In-Memory Index Structures").
+//!
+//! A tree is a [`BTree`] with a method: a form of leaves, and a way of making changes durable.
+//! Keys and values are arrays of words.
+//!
+//! The invariants T1 to T7 are those of decision 42, which argues for each of them:
+//! - T1: an entry of a bitmap leaf is durable before its bit.
+//! - T2: an entry of a FAST leaf counts if its tag differs from that of the entry before it.
+//! - T3: a log entry is committed by one store.
+//! - T4: a log entry is cleared durably before its nodes are unlocked.
+//! - T5: a log entry owns the blocks of its change.
+//! - T6: locks are not in the pool.
+//! - T7: a node is unlocked after its change is durable.
+
+mod bitmap;
+mod change;
+mod check;
+mod fast;
+mod join;
+mod layout;
+mod log;
+mod many;
+mod map;
+mod method;
+mod node;
+mod open;
+mod operations;
+mod options;
+mod place;
+mod range;
+mod rebuild;
+mod recover;
+mod sorted;
+mod split;
+mod traits;
+mod tree;
+mod versions;
+
+pub use bitmap::{PersistentUnsorted, Unsorted, UnsortedLeaf};
+pub use check::Census;
+pub use fast::{Fast, FastFair, FastFairSp};
+pub use map::{PersistentMap, Visit};
+pub use operations::Compared;
+pub use options::Options;
+pub use sorted::{BTreeWal, Sorted, VolatileBTree};
+pub use tree::BTree;

@@ -1,0 +1,221 @@
+//! Nodes as words: inner nodes, and the leaves of both forms.
+
+use std::cmp::Ordering;
+
+use smallvec::SmallVec;
+use terrane_pmem::View;
+
+use super::layout::{BITMAP, Form, Layout, META, NEXT, WORD_BITS, count, level, meta};
+
+/// The tag before that of the first slot.
+pub(super) const FIRST_TAG: u64 = u64::MAX;
+
+/// An entry of a leaf.
+pub(super) type Entry<const K: usize, const V: usize> = ([u64; K], [u64; V]);
+
+/// An entry of an inner node: the least key of a child, and the child.
+pub(super) type Child<const K: usize> = ([u64; K], u64);
+
+/// The entries of a leaf.
+pub(super) type Entries<const K: usize, const V: usize> = SmallVec<[Entry<K, V>; 16]>;
+
+/// The words of a node, copied into memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Image<'a>(pub(super) &'a [u64]);
+
+impl View for Image<'_> {
+    #[inline]
+    fn load(&self, index: usize) -> u64 {
+        self.0[index]
+    }
+}
+
+impl<const K: usize, const V: usize> Layout<K, V> {
+    /// A copy of a node's words.
+    pub(super) fn copy(&self, node: impl View) -> Vec<u64> {
+        (0..self.words).map(|word| node.load(word)).collect()
+    }
+
+    /// The index of the child whose keys include a key. The node has at least one child.
+    #[inline]
+    pub(super) fn child_of(&self, node: impl View, key: &[u64; K]) -> usize {
+        // A reader may see a count that no node has, and compares versions afterwards.
+        let (mut low, mut high) = (1, count(node.load(META)).min(self.children));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match node.load_array::<K>(Self::child(middle)).cmp(key) {
+                Ordering::Greater => high = middle,
+                Ordering::Less | Ordering::Equal => low = middle + 1,
+            }
+        }
+        low - 1
+    }
+
+    #[inline]
+    pub(super) fn child_at(node: impl View, index: usize) -> u64 {
+        node.load(Self::child(index) + K)
+    }
+
+    pub(super) fn children_of(&self, node: impl View) -> Vec<Child<K>> {
+        let children = 0..count(node.load(META)).min(self.children);
+        children.map(|index| (node.load_array::<K>(Self::child(index)), Self::child_at(node, index))).collect()
+    }
+
+    /// Makes an inner node of a level with these children.
+    pub(super) fn fill_inner(node: &mut [u64], level: u64, children: &[Child<K>]) {
+        node[META] = meta(level, children.len());
+        node[NEXT] = 0;
+        for (index, (key, child)) in children.iter().enumerate() {
+            let first = Self::child(index);
+            node[first..first + K].copy_from_slice(key);
+            node[first + K] = *child;
+        }
+    }
+
+    /// Number of words from the beginning on that matter in a node which was just filled.
+    pub(super) fn used_words(&self, node: &[u64]) -> usize {
+        match level(node[META]) {
+            // Tags behind the last entry are 0.
+            0 if self.form == Form::Tagged => self.words,
+            0 => self.entry(self.leaf_count(Image(node))),
+            _ => Self::child(count(node[META])),
+        }
+    }
+
+    /// The word of a leaf's bitmap with this number.
+    #[inline]
+    fn bits(&self, leaf: impl View, word: usize) -> u64 {
+        let sound = self.leaf_capacity - word * WORD_BITS;
+        leaf.load(BITMAP + word) & if sound < WORD_BITS { (1 << sound) - 1 } else { u64::MAX }
+    }
+
+    /// The slots with entries, in ascending order.
+    #[inline]
+    pub(super) fn slots(&self, leaf: impl View) -> impl Iterator<Item = usize> {
+        let sorted = if self.form == Form::Sorted { count(leaf.load(META)).min(self.leaf_capacity) } else { 0 };
+        let of_bitmap = (0..self.bitmap_words).flat_map(move |word| {
+            let mut left = self.bits(leaf, word);
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(word * WORD_BITS + bit)
+            })
+        });
+        let of_tags = self.tags(leaf).filter(|(_, before, tag)| tag != before).map(|(slot, ..)| slot);
+        (0..sorted).chain(of_bitmap).chain(of_tags)
+    }
+
+    /// The slots up to the first tag that is 0, each with the tag before it and its own.
+    #[inline]
+    pub(super) fn tags(&self, leaf: impl View) -> impl Iterator<Item = (usize, u64, u64)> {
+        let slots = if self.form == Form::Tagged { self.leaf_capacity } else { 0 };
+        let mut before = FIRST_TAG;
+        (0..slots).map_while(move |slot| {
+            let tag = leaf.load(self.tag(slot));
+            let found = (slot, before, tag);
+            before = tag;
+            (tag != 0).then_some(found)
+        })
+    }
+
+    pub(super) fn leaf_count(&self, leaf: impl View) -> usize {
+        match self.form {
+            Form::Sorted => count(leaf.load(META)).min(self.leaf_capacity),
+            Form::Bitmap => (0..self.bitmap_words).map(|word| self.bits(leaf, word).count_ones() as usize).sum(),
+            Form::Tagged => self.slots(leaf).count(),
+        }
+    }
+
+    /// The first slot without an entry, in a word of the bitmap or in any.
+    pub(super) fn free_slot(&self, leaf: impl View, word: Option<usize>) -> Option<usize> {
+        let words = word.map_or(0..self.bitmap_words, |word| word..word + 1);
+        words
+            .map(|word| word * WORD_BITS + self.bits(leaf, word).trailing_ones() as usize)
+            .zip(word.unwrap_or(0)..)
+            .find(|(slot, word)| *slot < self.leaf_capacity.min((word + 1) * WORD_BITS))
+            .map(|(slot, _)| slot)
+    }
+
+    #[inline]
+    pub(super) fn key_at(&self, leaf: impl View, slot: usize) -> [u64; K] {
+        leaf.load_array::<K>(self.entry(slot))
+    }
+
+    #[inline]
+    pub(super) fn value_at(&self, leaf: impl View, slot: usize) -> [u64; V] {
+        leaf.load_array::<V>(self.entry(slot) + K)
+    }
+
+    /// The slot and the value of a key.
+    #[inline]
+    pub(super) fn find(&self, leaf: impl View, key: &[u64; K]) -> Option<(usize, [u64; V])> {
+        let slot = self.slots(leaf).find(|&slot| self.key_at(leaf, slot) == *key)?;
+        Some((slot, self.value_at(leaf, slot)))
+    }
+
+    /// The entries of a leaf, sorted.
+    pub(super) fn entries_of(&self, leaf: impl View) -> Entries<K, V> {
+        let mut entries: Entries<K, V> =
+            self.slots(leaf).map(|slot| (self.key_at(leaf, slot), self.value_at(leaf, slot))).collect();
+        if self.form == Form::Bitmap {
+            entries.sort_unstable();
+        }
+        entries
+    }
+
+    /// Makes a leaf with these sorted entries.
+    pub(super) fn fill_leaf(&self, leaf: &mut [u64], next: u64, entries: &[Entry<K, V>]) {
+        leaf[META] = meta(0, 0);
+        leaf[NEXT] = next;
+        leaf[BITMAP..BITMAP + self.bitmap_words].fill(0);
+        if self.form == Form::Tagged {
+            (0..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
+        }
+        self.add(leaf, entries);
+    }
+
+    /// Adds sorted entries to a leaf with room for them. All its keys are smaller.
+    pub(super) fn add(&self, leaf: &mut [u64], entries: &[Entry<K, V>]) {
+        // A slot that a crash has left in the middle of a shift takes no room.
+        if self.tags(Image(leaf)).any(|(_, before, tag)| before == tag) {
+            let kept = self.entries_of(Image(leaf));
+            self.fill_leaf(leaf, leaf[NEXT], &kept);
+        }
+        for (key, value) in entries {
+            let slot = match self.form {
+                Form::Sorted => count(leaf[META]),
+                Form::Bitmap => self.free_slot(Image(leaf), None).expect("the caller has counted the free slots"),
+                Form::Tagged => self.tags(Image(leaf)).count(),
+            };
+            let first = self.entry(slot);
+            leaf[first..first + K].copy_from_slice(key);
+            leaf[first + K..first + K + V].copy_from_slice(value);
+            match self.form {
+                Form::Sorted => leaf[META] = meta(0, slot + 1),
+                Form::Bitmap => leaf[BITMAP + slot / WORD_BITS] |= 1 << (slot % WORD_BITS),
+                Form::Tagged => leaf[self.tag(slot)] = self.new_tag(Image(leaf)),
+            }
+        }
+    }
+
+    /// A tag that no entry of a leaf has.
+    pub(super) fn new_tag(&self, leaf: impl View) -> u64 {
+        self.tags(leaf).map(|(.., tag)| tag).filter(|tag| *tag != FIRST_TAG).max().unwrap_or(0) + 1
+    }
+
+    /// Removes the entries from a key on.
+    pub(super) fn truncate(&self, leaf: &mut [u64], from: &[u64; K]) {
+        let removed: SmallVec<[usize; 16]> =
+            self.slots(Image(leaf)).filter(|&slot| self.key_at(Image(leaf), slot) >= *from).collect();
+        match self.form {
+            Form::Sorted => leaf[META] = meta(0, count(leaf[META]) - removed.len()),
+            Form::Bitmap => {
+                removed.into_iter().for_each(|slot| leaf[BITMAP + slot / WORD_BITS] &= !(1 << (slot % WORD_BITS)));
+            }
+            Form::Tagged => {
+                let first = removed.first().copied().unwrap_or(self.leaf_capacity);
+                (first..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Creating, opening and closing trees.
+
+use terrane_pmem::{Backend, Pool, ROOT, Site, View, WORD_LENGTH};
+use terrane_storage::Storage;
+
+use super::layout::{KEY_WORDS, LOG_START, Layout, META, NODE_LENGTH, ROOT_WORD, VALUE_WORDS, level};
+use super::log::{self, Entries, Found};
+use super::method::Method;
+use super::options::Options;
+use super::tree::BTree;
+use super::{rebuild, recover};
+use crate::blocks::damaged;
+use crate::{Error, Result, blocks, creation};
+
+const CREATE: Site = Site::new("btree.create");
+const CREATE_ROOT: Site = Site::new("btree.create.root");
+const CREATE_LINK: Site = Site::new("btree.create.link");
+
+/// A verified tree.
+struct Verified<const K: usize, const V: usize> {
+    block: u64,
+    layout: Layout<K, V>,
+    /// Whether a crash has left a change to complete or to undo.
+    is_changing: bool,
+}
+
+impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
+    /// Creates a tree in a new pool under a free name.
+    pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let layout = Self::layout_of(options)?;
+        let of_pool = creation::pool_options(M::LAYOUT_ID, &options.pool);
+        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::initialise(pool, &layout))?;
+        Ok(Self::new(pool, layout, block))
+    }
+
+    /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
+    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves.
+    ///
+    /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
+    /// another shape, or a damaged tree. It checks:
+    /// 1. The tree's block and the nodes on one path from the root to a leaf are blocks of the
+    ///    length for this shape. Their levels decrease by one. If inner nodes are in memory, all
+    ///    leaves are checked.
+    /// 2. The log can be completed or undone.
+    /// 3. If the root word names no tree, the pool has no blocks.
+    /// 4. If operations are not durable, the tree was closed.
+    pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        let found = Pool::find(storage, name, &creation::pool_options(M::LAYOUT_ID, &options.pool))?;
+        let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool())? else {
+            // A crash came between the creation of the pool and that of the tree.
+            let layout = Self::layout_of(options)?;
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
+            return Ok(Self::new(pool, layout, block));
+        };
+        if !M::IS_DURABLE && !found.was_closed() {
+            return Err(Error::NotClosed { pool: found.pool().name().to_owned(), tree: M::NAME });
+        }
+        if is_changing {
+            let rehearsed = found.rehearse()?;
+            recover::recover(&rehearsed, &layout, block)?;
+            check_nodes::<M, K, V, _>(&rehearsed, &layout, block)?;
+        }
+        let pool = found.take()?;
+        recover::recover(&pool, &layout, block)?;
+        let tree = Self::new(pool, layout, block);
+        if M::INNER_IN_MEMORY {
+            tree.rebuild()?;
+        }
+        Ok(tree)
+    }
+
+    /// Makes everything durable, also on the page cache, and marks the pool as closed.
+    pub fn close(self) -> Result<()> {
+        Ok(self.pool.close()?)
+    }
+
+    fn layout_of(&Options { node_length, .. }: &Options) -> Result<Layout<K, V>> {
+        let [key_length, value_length] = [K, V].map(|words| words as u64 * WORD_LENGTH);
+        let error = Error::NodeLength { node_length, key_length, value_length };
+        Layout::new(node_length, M::FORM).ok_or(error)
+    }
+
+    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
+    /// pool's root word is stored. Gives the offset of its block.
+    fn initialise(pool: &Pool<B>, layout: &Layout<K, V>) -> Result<u64> {
+        let length = Entries::new(layout, 0).block_length();
+        pool.check_block_length(length.max(layout.node_length()))?;
+        let mut intent = pool.intent();
+        let block = intent.acquire(length, ROOT)?;
+        let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
+        let backend = pool.backend();
+        for offset in (block..block + length).step_by(WORD_LENGTH as usize) {
+            backend.store(offset, 0);
+        }
+        backend.store(block + NODE_LENGTH, layout.node_length());
+        backend.store(block + KEY_WORDS, K as u64);
+        backend.store(block + VALUE_WORDS, V as u64);
+        backend.store(block + ROOT_WORD, root);
+        backend.flush(block..block + length, CREATE);
+        let mut leaf = vec![0; layout.words];
+        layout.fill_leaf(&mut leaf, 0, &[]);
+        let header = &leaf[..layout.used_words(&leaf)];
+        for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(header) {
+            backend.store(offset, word);
+        }
+        backend.flush(root..root + header.len() as u64 * WORD_LENGTH, CREATE_ROOT);
+        backend.fence(CREATE);
+        backend.store(ROOT, block);
+        backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
+        intent.finish();
+        Ok(block)
+    }
+}
+
+/// Verifies the tree, if there is one. It is an error if there is another structure or a damaged
+/// tree.
+fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<Verified<K, V>>> {
+    let block = pool.backend().load(ROOT);
+    if block == 0 {
+        return Ok(None);
+    }
+    pool.check_range(block, LOG_START)?;
+    pool.check_block(block)?;
+    let [node_length, keys, values] =
+        [NODE_LENGTH, KEY_WORDS, VALUE_WORDS].map(|word| pool.backend().load(block + word));
+    let shape = |keys: u64, values: u64| {
+        let [keys, values] = [keys, values].map(|words| words.saturating_mul(WORD_LENGTH));
+        format!("keys of {keys} and values of {values} bytes")
+    };
+    if (keys, values) != (K as u64, V as u64) {
+        let (found, expected) = (shape(keys, values), shape(K as u64, V as u64));
+        return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
+    }
+    let layout = Layout::<K, V>::new(node_length, M::FORM)
+        .ok_or_else(|| damaged(pool, block, format!("nodes of {node_length} bytes are impossible")))?;
+    blocks::check_own(pool, block, Entries::new(&layout, block).block_length())?;
+    let mut is_changing = false;
+    for index in 0..log::ENTRIES {
+        is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
+    }
+    if !is_changing {
+        check_nodes::<M, K, V, B>(pool, &layout, block)?;
+    }
+    Ok(Some(Verified { block, layout, is_changing }))
+}
+
+/// Checks the nodes that an opening relies on, in a tree with nothing to complete.
+fn check_nodes<M: Method, const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<K, V>,
+    block: u64,
+) -> Result<()> {
+    match M::INNER_IN_MEMORY {
+        true => rebuild::walk(pool, layout, block).map(drop),
+        false => check_one_path(pool, layout, block),
+    }
+}
+
+/// Checks the nodes from the root to one leaf, in a tree with nothing to complete.
+fn check_one_path<const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<K, V>,
+    block: u64,
+) -> Result<()> {
+    let mut node = pool.backend().load(block + ROOT_WORD);
+    let mut expected = None;
+    loop {
+        blocks::check_own(pool, node, layout.node_length())?;
+        let view = pool.backend().view(node, layout.node_length());
+        let level = level(view.load(META));
+        match expected {
+            None => blocks::check_height(pool, node, level)?,
+            Some(expected) if level != expected => {
+                let reason = format!("a node has level {level}, and level {expected} is expected");
+                return Err(damaged(pool, node, reason));
+            }
+            Some(_) => {}
+        }
+        if level == 0 {
+            return Ok(());
+        }
+        expected = Some(level - 1);
+        let children = layout.children_of(view);
+        let (_, child) = children.first().ok_or_else(|| damaged(pool, node, "an inner node has no children"))?;
+        node = *child;
+    }
+}

@@ -1,0 +1,215 @@
+//! Splits of full nodes, and the steps of every change of several nodes.
+
+use terrane_pmem::{Backend, Intent, Site, View, WORD_LENGTH};
+use terrane_storage::sync::Ordering;
+
+use super::change::{Change, Write};
+use super::layout::{Layout, META, NEXT, count, level, meta};
+use super::log;
+use super::method::{LogEntry, Method};
+use super::node::Image;
+use super::place;
+use super::tree::{BTree, Met};
+use super::versions;
+use crate::{Result, blocks};
+
+const NEW: Site = Site::new("btree.new");
+
+impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
+    /// Splits the first full node on the way to a key, if there is one. If there is no space, it
+    /// frees what no reader needs any more, and tries once more.
+    pub(super) fn make_room(&self, key: &[u64; K]) -> Result<()> {
+        match self.split_on_way(key) {
+            Err(error) if blocks::is_full(&error) => {
+                self.pool.reclaim()?;
+                self.split_on_way(key)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn split_on_way(&self, key: &[u64; K]) -> Result<()> {
+        let entry = self.take_log_entry();
+        let _guard = self.pool.pin();
+        let Some((mut above, mut met)) = self.meet_root() else { return Ok(()) };
+        loop {
+            let node = self.node(met.node)?;
+            let is_leaf = level(node.load(META)) == 0;
+            let is_full = match is_leaf {
+                true => self.layout.leaf_count(node) == self.layout.leaf_capacity,
+                false => count(node.load(META)) >= self.layout.children,
+            };
+            if is_full {
+                return self.split(entry, &above, &met, key);
+            }
+            if is_leaf {
+                return Ok(());
+            }
+            let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+            match self.meet_child(&met, child) {
+                Some(child) => (above, met) = (met, child),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Moves the upper half of a node to a new one, which its parent links from then on. The parent
+    /// has room, or the node is the root. Does nothing if one of them has changed.
+    fn split(&self, entry: log::Entry<'_>, above: &Met<'_>, met: &Met<'_>, key: &[u64; K]) -> Result<()> {
+        let Some(above_lock) = versions::lock(above.word, above.version) else { return Ok(()) };
+        let Some(_lock) = versions::lock(met.word, met.version) else {
+            above_lock.unchanged();
+            return Ok(());
+        };
+        let before = self.layout.copy(self.node(met.node)?);
+        let mut after = before.clone();
+        let mut acquired = self.pool.intent();
+        let level = level(before[META]);
+        let right = self.acquire(&mut acquired, level, log::acquired_link(entry.offset, 0))?;
+        let mut upper = vec![0; self.layout.words];
+        let separator = if level == 0 {
+            let entries = self.layout.entries_of(Image(&before));
+            let (_, moved) = entries.split_at(entries.len().div_ceil(2));
+            self.layout.fill_leaf(&mut upper, before[NEXT], moved);
+            self.layout.truncate(&mut after, &moved[0].0);
+            after[NEXT] = right;
+            moved[0].0
+        } else {
+            let children = self.layout.children_of(Image(&before));
+            let (kept, moved) = children.split_at(children.len().div_ceil(2));
+            Layout::<K, V>::fill_inner(&mut upper, level, moved);
+            after[META] = meta(level, kept.len());
+            moved[0].0
+        };
+        self.write_new(right, &upper);
+        let in_pool = |node: u64| if place::in_memory(node).is_some() { 0 } else { node };
+        let mut change = Change { acquired: [in_pool(right), 0], ..Change::default() };
+        change.write(met.node, &before, &after);
+        if above.node == 0 {
+            let root = self.acquire(&mut acquired, level + 1, log::acquired_link(entry.offset, 1))?;
+            let mut image = vec![0; self.layout.words];
+            Layout::<K, V>::fill_inner(&mut image, level + 1, &[([0; K], met.node), (separator, right)]);
+            self.write_new(root, &image);
+            change.acquired[1] = in_pool(root);
+            change.write_root(self.block, root, M::INNER_IN_MEMORY);
+        } else {
+            let before = self.layout.copy(self.node(above.node)?);
+            let mut children = self.layout.children_of(Image(&before));
+            children.insert(self.layout.child_of(Image(&before), key) + 1, (separator, right));
+            let mut after = before.clone();
+            Layout::<K, V>::fill_inner(&mut after, level + 1, &children);
+            change.write(above.node, &before, &after);
+        }
+        self.make_with(entry, &change, acquired);
+        Ok(())
+    }
+
+    /// A node of a level that nobody else has met.
+    fn acquire(&self, intent: &mut Intent<'_, B>, level: u64, link: u64) -> Result<u64> {
+        if M::INNER_IN_MEMORY && level > 0 {
+            return Ok(self.new_in_memory());
+        }
+        let node = intent.acquire(self.layout.node_length(), link)?;
+        self.versions.revive(node);
+        Ok(node)
+    }
+
+    /// Writes a new node and flushes it. The log fences.
+    fn write_new(&self, node: u64, image: &[u64]) {
+        let used = self.layout.used_words(image);
+        if place::in_memory(node).is_some() {
+            return self.store_in_memory(node, 0, &image[..used]);
+        }
+        for (offset, &word) in (node..).step_by(WORD_LENGTH as usize).zip(&image[..used]) {
+            self.backend().store(offset, word);
+        }
+        if M::IS_DURABLE {
+            self.backend().flush(node..node + used as u64 * WORD_LENGTH, NEW);
+        }
+    }
+
+    /// Makes a change of locked nodes that acquires and releases nothing.
+    pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
+        match entry.filter(|_| self.is_logged(change)) {
+            None => log::store(self.backend(), &change.writes),
+            Some(entry) => {
+                log::commit(self.backend(), &entry, change);
+                log::apply(self.backend(), &change.writes);
+                log::clear(self.backend(), entry.offset);
+            }
+        }
+        self.make_in_memory(change);
+    }
+
+    /// Makes a change of locked nodes, whose new nodes were written. Ends the intent that has
+    /// acquired them.
+    ///
+    /// - Before the commitment, a crash frees the new nodes, by the intent or by the log entry.
+    /// - After it, recovery makes the change, and the entry owns the blocks (T5).
+    /// - When the entry is cleared, nodes link the new ones.
+    fn make_with(&self, entry: log::Entry<'_>, change: &Change, acquired: Intent<'_, B>) {
+        if self.is_logged(change) {
+            log::commit(self.backend(), &entry, change);
+            log::apply(self.backend(), &change.writes);
+            // While the entry names the blocks, the intent leaves them acquired.
+            acquired.finish();
+            log::clear(self.backend(), entry.offset);
+        } else {
+            log::store(self.backend(), &change.writes);
+            for (number, &block) in change.acquired.iter().enumerate() {
+                self.backend().store(log::acquired_link(entry.offset, number), block);
+            }
+            acquired.finish();
+            log::clear_volatile(self.backend(), entry.offset);
+        }
+        self.make_in_memory(change);
+    }
+
+    /// Makes a change of locked nodes that releases a node, which is free when no reader is left.
+    pub(super) fn make_and_release(&self, entry: log::Entry<'_>, change: &Change) -> Result<()> {
+        if let Some(index) = place::in_memory(change.released) {
+            // Inner nodes are in memory, all of them, so there is nothing to log.
+            self.make_in_memory(change);
+            self.inners.retire(index, &self.pool.pin());
+            return Ok(());
+        }
+        // Everything that can fail comes before the commitment.
+        blocks::check_own(&self.pool, change.released, self.layout.node_length())?;
+        let mut released = self.pool.intent();
+        released.reserve()?;
+        if M::IS_DURABLE {
+            log::commit(self.backend(), &entry, change);
+            log::apply(self.backend(), &change.writes);
+        } else {
+            log::store(self.backend(), &change.writes);
+            self.backend().store(log::released_link(entry.offset), change.released);
+        }
+        if let Err(error) = released.release(change.released, log::released_link(entry.offset)) {
+            entry.keep();
+            return Err(error.into());
+        }
+        if M::IS_DURABLE {
+            log::clear(self.backend(), entry.offset);
+        } else {
+            log::clear_volatile(self.backend(), entry.offset);
+        }
+        self.make_in_memory(change);
+        released.retire(&self.pool.pin());
+        Ok(())
+    }
+
+    /// Whether a change takes a commitment in the log.
+    fn is_logged(&self, change: &Change) -> bool {
+        M::IS_DURABLE && !change.writes.is_empty()
+    }
+
+    /// Stores the words of a change that are in memory.
+    fn make_in_memory(&self, change: &Change) {
+        for Write { node, first, words } in &change.memory_writes {
+            self.store_in_memory(*node, *first, words);
+        }
+        if let Some(root) = change.memory_root {
+            self.memory_root.store(root, Ordering::Release);
+        }
+    }
+}

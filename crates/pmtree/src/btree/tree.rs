@@ -1,0 +1,231 @@
+//! An open tree, and the way from its root to a leaf.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use terrane_pmem::{Arena, Backend, Native, Pool, Site, View};
+use terrane_storage::sync::{AtomicU64, Ordering};
+
+use super::layout::{Layout, META, ROOT_WORD, level};
+use super::log::{self, Log};
+use super::method::Method;
+use super::place::{self, Words};
+use super::versions::{self, Version, Versions};
+use crate::limits::LEVEL_MAX;
+use crate::{Error, Result, blocks};
+
+/// A map from keys of `K` words to values of `V` words, in a pool of its own.
+///
+/// Keys are unique, and compare word by word. The operations on one key are durably linearizable:
+/// each is complete when its call returns, and what it has seen stays, whatever crash follows. Any
+/// number of threads share a tree. Dropping it without [`BTree::close`] has the effect of a kill.
+#[derive(Debug)]
+pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {
+    pub(super) pool: Pool<B>,
+    pub(super) layout: Layout<K, V>,
+    /// Offset of the block that holds the shape, the root word and the log.
+    pub(super) block: u64,
+    pub(super) versions: Versions,
+    pub(super) log: Log,
+    /// Inner nodes in memory, each behind its version.
+    pub(super) inners: Arena,
+    /// The root, if inner nodes are in memory. The root word leads to the first leaf then.
+    pub(super) memory_root: AtomicU64,
+    method: PhantomData<M>,
+}
+
+/// A node, and the version in which it was met.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Met<'a> {
+    /// Its offset, or 0 for the root word.
+    pub(super) node: u64,
+    pub(super) word: &'a AtomicU64,
+    pub(super) version: Version,
+}
+
+/// A node on the way to a leaf, and the level that it must have, if that is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) met: Met<'a>,
+    level: Option<u64>,
+}
+
+/// The next node on a way.
+pub(super) enum Step<'a> {
+    Below(Place<'a>),
+    /// There is none: the node is a leaf.
+    Leaf,
+    /// The node has changed, so the way begins anew.
+    Changed,
+}
+
+impl Met<'_> {
+    #[inline]
+    pub(super) fn is_current(&self) -> bool {
+        versions::is_current(self.word, self.version)
+    }
+}
+
+impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
+    pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64) -> Self {
+        let versions = Versions::new(layout.node_length());
+        let log = Log::new(pool.backend(), log::Entries::new(&layout, block));
+        let inners = Arena::new(1 + layout.words);
+        let memory_root = AtomicU64::new(pool.backend().load(block + ROOT_WORD));
+        Self { pool, layout, block, versions, log, inners, memory_root, method: PhantomData }
+    }
+
+    /// The pool, to count what operations cost.
+    pub fn pool(&self) -> &Pool<B> {
+        &self.pool
+    }
+
+    pub(super) fn backend(&self) -> &B {
+        self.pool.backend()
+    }
+
+    /// Makes a range of bytes durable, if operations are.
+    pub(super) fn persist(&self, range: Range<u64>, site: Site) {
+        if M::IS_DURABLE {
+            self.backend().persist(range, site);
+        }
+    }
+
+    /// Offset of the root word.
+    pub(super) fn root_word(&self) -> u64 {
+        self.block + ROOT_WORD
+    }
+
+    pub(super) fn damaged(&self, offset: u64, reason: impl Into<String>) -> Error {
+        blocks::damaged(&self.pool, offset, reason)
+    }
+
+    /// The words of a node.
+    #[inline]
+    pub(super) fn node(&self, node: u64) -> Result<Words<'_, B>> {
+        if let Some(index) = place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
+            return Ok(Words::Memory(&self.inners.words(index)[1..]));
+        }
+        let length = self.layout.node_length();
+        self.pool.check_range(node, length)?;
+        Ok(Words::Pool(self.backend().view(node, length)))
+    }
+
+    /// The word with a node's version.
+    #[inline]
+    pub(super) fn version_of(&self, node: u64) -> &AtomicU64 {
+        match place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
+            Some(index) => &self.inners.words(index)[0],
+            None => self.versions.of(node),
+        }
+    }
+
+    #[inline]
+    pub(super) fn root(&self) -> u64 {
+        match M::INNER_IN_MEMORY {
+            true => self.memory_root.load(Ordering::Acquire),
+            false => self.backend().load(self.root_word()),
+        }
+    }
+
+    /// Bytes of memory for inner nodes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.inners.bytes()
+    }
+
+    /// A new node in memory.
+    pub(super) fn new_in_memory(&self) -> u64 {
+        place::name(self.inners.allocate())
+    }
+
+    /// Stores words of a node in memory.
+    pub(super) fn store_in_memory(&self, node: u64, first: usize, words: &[u64]) {
+        let Some(index) = place::in_memory(node) else { return };
+        for (target, &word) in self.inners.words(index)[1 + first..].iter().zip(words) {
+            target.store(word, Ordering::Release);
+        }
+    }
+
+    pub(super) fn take_log_entry(&self) -> log::Entry<'_> {
+        self.log.take(log::Entries::new(&self.layout, self.block))
+    }
+
+    /// Meets a node; `None` if it was removed.
+    #[inline]
+    pub(super) fn meet(&self, node: u64) -> Option<Met<'_>> {
+        let word = self.version_of(node);
+        versions::read(word).map(|version| Met { node, word, version })
+    }
+
+    /// Meets the root word and the root; `None` if the root changes meanwhile.
+    #[inline]
+    pub(super) fn meet_root(&self) -> Option<(Met<'_>, Met<'_>)> {
+        let word = &self.versions.root;
+        let above = Met { node: 0, word, version: versions::read(word)? };
+        let root = self.root();
+        if !above.is_current() {
+            return None;
+        }
+        let root = self.meet(root)?;
+        above.is_current().then_some((above, root))
+    }
+
+    /// Meets a child of a node, whose offset was read from it; `None` if the node has changed.
+    #[inline]
+    pub(super) fn meet_child(&self, above: &Met<'_>, child: u64) -> Option<Met<'_>> {
+        // The offset means something only if the node has not changed.
+        if !above.is_current() {
+            return None;
+        }
+        let child = self.meet(child)?;
+        above.is_current().then_some(child)
+    }
+
+    /// The leaf whose keys include a key. What is read from it counts if it has not changed
+    /// afterwards.
+    pub(super) fn descend(&self, key: &[u64; K]) -> Result<Met<'_>> {
+        'restart: loop {
+            let Some(mut place) = self.begin() else { continue };
+            loop {
+                match self.step(&place, key)? {
+                    Step::Below(below) => place = below,
+                    Step::Leaf => return Ok(place.met),
+                    Step::Changed => continue 'restart,
+                }
+            }
+        }
+    }
+
+    /// The root as the beginning of a way; `None` if it changes meanwhile.
+    #[inline]
+    pub(super) fn begin(&self) -> Option<Place<'_>> {
+        self.meet_root().map(|(_, met)| Place { met, level: None })
+    }
+
+    /// Goes one node down on the way to a key.
+    #[inline]
+    pub(super) fn step(&self, place: &Place<'_>, key: &[u64; K]) -> Result<Step<'_>> {
+        let Place { met, level: expected } = place;
+        let node = self.node(met.node)?;
+        let level = level(node.load(META));
+        if expected.map_or(level > LEVEL_MAX, |expected| level != expected) {
+            return match met.is_current() {
+                false => Ok(Step::Changed),
+                true => Err(self.damaged(met.node, format!("a node states the impossible level {level}"))),
+            };
+        }
+        let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
+        let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+        let child = self.meet_child(met, child);
+        Ok(child.map_or(Step::Changed, |met| Step::Below(Place { met, level: Some(below) })))
+    }
+
+    /// Returns an error if a committed change could not be finished.
+    #[inline]
+    pub(super) fn check_not_failed(&self) -> Result<()> {
+        if self.log.failed.load(Ordering::Relaxed) {
+            return Err(self.damaged(self.block, "a change of nodes has failed in the middle; open the tree again"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! A dataset, as Python has it.
+
+use std::sync::Arc;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use terrane::schema::{ColumnType, GeometryColumn};
+use terrane::{Condition, CoordinateSystem, Dataset, Filter, Geometry, IndexKind, OnConflict, Query, Record};
+use terrane_space::geometry::{from_wkt, normalise, to_wkt};
+
+use crate::database::Owner;
+use crate::error::{Failure, Result, usage};
+use crate::load::{self, Shape};
+use crate::result::PyAnswer;
+use crate::values::Types;
+use crate::{input, rows};
+
+/// A dataset of records, each with a key, a geometry and attributes.
+#[pyclass(module = "terrane", name = "Dataset", frozen)]
+pub struct PyDataset {
+    owner: Arc<Owner>,
+    dataset: Dataset,
+}
+
+/// The conditions of a query, as Python gives them.
+struct Conditions<'a, 'py> {
+    bbox: Option<[f64; 4]>,
+    intersects: Option<&'a Bound<'py, PyAny>>,
+    within: Option<&'a Bound<'py, PyAny>>,
+    circle: Option<[f64; 3]>,
+    condition: Option<&'a str>,
+    words: Option<&'a str>,
+}
+
+impl Conditions<'_, '_> {
+    fn query(&self) -> Result<Query> {
+        let mut query = Query::new();
+        if let Some([x0, y0, x1, y1]) = self.bbox {
+            query = query.window(x0, y0, x1, y1);
+        }
+        if let Some(geometry) = self.intersects {
+            query = query.filter(Filter::Intersects(wkb("intersects", geometry)?));
+        }
+        if let Some(geometry) = self.within {
+            query = query.filter(Filter::Within(wkb("within", geometry)?));
+        }
+        if let Some([x, y, radius]) = self.circle {
+            query = query.circle(x, y, radius);
+        }
+        if let Some(text) = self.condition {
+            query = query.condition(Condition::parse(text).map_err(|error| usage(format!("where: {error}")))?);
+        }
+        if let Some(words) = self.words {
+            query = query.condition(Condition::matches_anywhere(words));
+        }
+        Ok(query)
+    }
+}
+
+/// The WKB of a condition's geometry: WKT, WKB, or an object such as shapely's.
+fn wkb(name: &str, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
+    let refused = |error: terrane_space::geometry::GeometryError| usage(format!("{name}: {error}"));
+    if let Ok(text) = value.extract::<String>() {
+        return from_wkt(&text).map_err(refused);
+    }
+    if let Ok(bytes) = value.extract::<Vec<u8>>() {
+        return normalise(&bytes).map_err(refused);
+    }
+    if value.hasattr("__geo_interface__")? {
+        return Ok(rows::geometry(value)?);
+    }
+    Err(usage(format!(
+        "{name} is WKT, WKB, or a geometry such as shapely's, and not {}",
+        crate::values::type_name(value)
+    )))
+}
+
+impl PyDataset {
+    pub fn new(owner: Arc<Owner>, dataset: Dataset) -> Self {
+        Self { owner, dataset }
+    }
+
+    fn answer(
+        &self,
+        py: Python<'_>,
+        mut query: Query,
+        columns: Option<Vec<String>>,
+        limit: Option<u64>,
+    ) -> Result<PyAnswer> {
+        self.owner.check()?;
+        if let Some(columns) = columns {
+            query = query.columns(columns);
+        }
+        if let Some(limit) = limit {
+            query = query.limit(limit);
+        }
+        let snapshot = self.dataset.snapshot();
+        let rows = py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
+        Ok(PyAnswer::new(self.owner.clone(), snapshot, query, rows))
+    }
+
+    fn write<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        on_conflict: OnConflict,
+    ) -> Result<Bound<'py, PyAny>> {
+        self.owner.check()?;
+        let is_record = input::is_record(data)?;
+        let shape = Shape::default();
+        let mut source = input::source(input::batches(data)?, &shape.options(Some(&self.dataset.schema())))?;
+        let (loaded, keys) = py.detach(|| load::write(&self.dataset, &mut source, on_conflict))?;
+        match keys.first() {
+            Some(key) if is_record => Ok(Types::new(py)?.of_key(key)?),
+            _ => Ok(loaded.records.into_bound_py_any(py)?),
+        }
+    }
+
+    fn record<'py>(&self, py: Python<'py>, record: &Record) -> PyResult<Bound<'py, PyDict>> {
+        let schema = self.dataset.schema();
+        let types = Types::new(py)?;
+        let dict = PyDict::new(py);
+        dict.set_item(&schema.key.name, types.of_key(&record.key)?)?;
+        match (&schema.geometry, &record.geometry) {
+            (GeometryColumn::Point { x, y }, Some(Geometry::Point(point))) => {
+                dict.set_item(x, point.x)?;
+                dict.set_item(y, point.y)?;
+            }
+            (GeometryColumn::Geometry { name }, Some(geometry)) => {
+                let wkb = match geometry {
+                    Geometry::Point(point) => terrane_space::geometry::point_wkb(*point).to_vec(),
+                    Geometry::Wkb(wkb) => wkb.clone(),
+                };
+                let wkt = to_wkt(&wkb).map_err(|error| crate::error::CorruptionError::new_err(error.to_string()))?;
+                dict.set_item(name, wkt)?;
+            }
+            (geometry, _) => geometry.names().try_for_each(|name| dict.set_item(name, py.None()))?,
+        }
+        for (column, value) in schema.columns.iter().zip(&record.values) {
+            let utc = matches!(column.column_type, ColumnType::Timestamp { utc: true });
+            dict.set_item(&column.name, types.of_value(value, utc)?)?;
+        }
+        Ok(dict)
+    }
+}
+
+#[pymethods]
+impl PyDataset {
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.dataset.name()
+    }
+
+    /// The name of the key column.
+    #[getter]
+    fn key(&self) -> String {
+        self.dataset.schema().key.name.clone()
+    }
+
+    /// Names and types of the columns: key, geometry, attributes.
+    #[getter]
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let schema = self.dataset.schema();
+        let dict = PyDict::new(py);
+        dict.set_item(&schema.key.name, schema.key.key_type.to_string())?;
+        let kind = if schema.holds_points() { "float64" } else { "geometry" };
+        schema.geometry.names().try_for_each(|name| dict.set_item(name, kind))?;
+        schema.columns.iter().try_for_each(|column| dict.set_item(&column.name, column.column_type.to_string()))?;
+        Ok(dict)
+    }
+
+    /// Whether coordinates are planar, and not longitude and latitude.
+    #[getter]
+    fn planar(&self) -> bool {
+        self.dataset.schema().system == CoordinateSystem::Planar
+    }
+
+    /// Records that meet all conditions.
+    ///
+    /// `bbox` is (x0, y0, x1, y1), `circle` (x, y, metres), a geometry WKT or an object such as
+    /// shapely's, `where` a condition such as "speed > 3 and name = 'x'", `match` words of a text.
+    #[pyo3(signature = (*, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None, limit=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        bbox: Option<[f64; 4]>,
+        intersects: Option<Bound<'py, PyAny>>,
+        within: Option<Bound<'py, PyAny>>,
+        circle: Option<[f64; 3]>,
+        r#where: Option<&str>,
+        r#match: Option<&str>,
+        columns: Option<Vec<String>>,
+        limit: Option<u64>,
+    ) -> PyResult<PyAnswer> {
+        let conditions = Conditions {
+            bbox,
+            intersects: intersects.as_ref(),
+            within: within.as_ref(),
+            circle,
+            condition: r#where,
+            words: r#match,
+        };
+        Ok(self.answer(py, conditions.query()?, columns, limit)?)
+    }
+
+    /// The `k` records nearest to a place that meet all conditions, by distance and then by key.
+    /// The column `distance` has metres, or units of planar coordinates.
+    #[pyo3(signature = (place, k=1, *, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn nearest<'py>(
+        &self,
+        py: Python<'py>,
+        place: [f64; 2],
+        k: usize,
+        bbox: Option<[f64; 4]>,
+        intersects: Option<Bound<'py, PyAny>>,
+        within: Option<Bound<'py, PyAny>>,
+        circle: Option<[f64; 3]>,
+        r#where: Option<&str>,
+        r#match: Option<&str>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<PyAnswer> {
+        let conditions = Conditions {
+            bbox,
+            intersects: intersects.as_ref(),
+            within: within.as_ref(),
+            circle,
+            condition: r#where,
+            words: r#match,
+        };
+        let [x, y] = place;
+        Ok(self.answer(py, conditions.query()?.nearest(x, y, k), columns, None)?)
+    }
+
+    /// Number of records that meet all conditions.
+    #[pyo3(signature = (*, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn count<'py>(
+        &self,
+        py: Python<'py>,
+        bbox: Option<[f64; 4]>,
+        intersects: Option<Bound<'py, PyAny>>,
+        within: Option<Bound<'py, PyAny>>,
+        circle: Option<[f64; 3]>,
+        r#where: Option<&str>,
+        r#match: Option<&str>,
+    ) -> PyResult<u64> {
+        self.owner.check()?;
+        let conditions = Conditions {
+            bbox,
+            intersects: intersects.as_ref(),
+            within: within.as_ref(),
+            circle,
+            condition: r#where,
+            words: r#match,
+        };
+        let query = conditions.query()?;
+        py.detach(|| self.dataset.count(&query)).map_err(|error| Failure::from(error).into())
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.owner.check()?;
+        let count = py.detach(|| self.dataset.count(&Query::new())).map_err(Failure::from)?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// The record with a key as a dict, or None. Its geometry is WKT.
+    fn get<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        self.owner.check()?;
+        let key = Types::new(py)?.key(key, self.dataset.schema().key.key_type)?;
+        let record = py.detach(|| self.dataset.get(&key)).map_err(Failure::from)?;
+        record.map(|record| self.record(py, &record)).transpose()
+    }
+
+    /// Inserts a record, records, a table or a data frame; all of it is durable on return. Returns
+    /// the key of a single record, or the number of records.
+    ///
+    /// A refused row raises an error that names it, after the other rows are stored.
+    fn insert<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.write(py, data, OnConflict::Refuse)?)
+    }
+
+    /// As `insert`; replaces records that have the same key.
+    fn upsert<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(self.write(py, data, OnConflict::Replace)?)
+    }
+
+    /// Deletes records by key, or those that meet a condition. Returns their number.
+    #[pyo3(signature = (keys=None, *, r#where=None))]
+    fn delete<'py>(&self, py: Python<'py>, keys: Option<Bound<'py, PyAny>>, r#where: Option<&str>) -> PyResult<u64> {
+        self.owner.check()?;
+        match (keys, r#where) {
+            (Some(keys), None) => {
+                let (types, wanted) = (Types::new(py)?, self.dataset.schema().key.key_type);
+                let is_one = crate::values::plain(&keys).is_some() || types.is_uuid(&keys)?;
+                let keys = match is_one {
+                    true => vec![types.key(&keys, wanted)?],
+                    false => {
+                        let keys = keys.try_iter()?.map(|key| types.key(&key?, wanted));
+                        keys.collect::<Result<_>>()?
+                    }
+                };
+                py.detach(|| {
+                    let deleted = keys.iter().map(|key| self.dataset.delete(key).map(u64::from));
+                    deleted.sum::<terrane::Result<u64>>()
+                })
+                .map_err(|error| Failure::from(error).into())
+            }
+            (None, Some(text)) => {
+                let condition = Condition::parse(text).map_err(|error| usage(format!("where: {error}")))?;
+                py.detach(|| self.dataset.delete_where(&condition, &[])).map_err(|error| Failure::from(error).into())
+            }
+            _ => Err(usage("delete takes keys, or where=").into()),
+        }
+    }
+
+    /// Creates an index: "rtree", "btree" on attributes, "inverted" on a text, or a curve's.
+    #[pyo3(signature = (name, using, on=None))]
+    fn create_index(&self, py: Python<'_>, name: &str, using: &str, on: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+        self.owner.check()?;
+        let kind: IndexKind = using.parse().map_err(Failure::from)?;
+        let columns: Vec<String> = match on {
+            None => Vec::new(),
+            Some(on) => match on.extract::<String>() {
+                Ok(column) => vec![column],
+                Err(_) => on.extract()?,
+            },
+        };
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        py.detach(|| self.dataset.create_index(name, kind, &columns)).map_err(|error| Failure::from(error).into())
+    }
+
+    /// Drops an index.
+    fn drop_index(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.owner.check()?;
+        py.detach(|| self.dataset.drop_index(name)).map_err(|error| Failure::from(error).into())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let name = self.dataset.name();
+        let Ok(count) = self.__len__(py) else { return Ok(format!("<terrane.Dataset {name}: closed>")) };
+        let schema = self.dataset.schema();
+        let mut text = format!(
+            "<terrane.Dataset {name}: {}, key {} {}",
+            terrane::counted(count as u64, "record", "records"),
+            schema.key.name,
+            schema.key.key_type
+        );
+        let geometry = schema.geometry.names().collect::<Vec<_>>().join(", ");
+        text += &format!(", {} {geometry}", if schema.holds_points() { "points" } else { "geometry" });
+        for column in &schema.columns {
+            text += &format!(", {} {}", column.name, column.column_type);
+        }
+        Ok(text + ">")
+    }
+}

@@ -1,0 +1,230 @@
+//! A persistent R-tree alone: boxes with numbers, in a file that survives kill -9.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+use terrane_pmtree::terrane_pmem::Error as PoolError;
+use terrane_pmtree::{Error, NearestSearch, PersistenceDomain, Rect};
+use terrane_storage::RealStorage;
+
+use crate::error::{ClosedError, CorruptionError, Failure, LockedError, Result, StorageError, usage};
+
+type Tree = FbrTree<2>;
+
+/// A persistent R-tree of boxes with a number each, in one file. It is a multiset: the same number
+/// may have several boxes. Each change survives the end of the process once its call returns; after
+/// a power loss, a file that was not closed is refused. Any number of threads may share it.
+#[pyclass(module = "terrane", name = "Index", frozen)]
+pub struct PyIndex {
+    tree: Mutex<Option<Arc<Tree>>>,
+    path: PathBuf,
+    pid: u32,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let message = error.to_string();
+        Self::Python(match error {
+            Error::NotFinite { .. } | Error::InvalidRect { .. } | Error::OtherShape { .. } => return usage(message),
+            Error::Damaged { .. } | Error::Pool(PoolError::Damaged { .. }) => CorruptionError::new_err(message),
+            Error::Pool(PoolError::Locked { .. }) => LockedError::new_err(message),
+            _ => StorageError::new_err(message),
+        })
+    }
+}
+
+fn rect(corners: [f64; 4]) -> Result<Rect<2>> {
+    let [x0, y0, x1, y1] = corners;
+    Ok(Rect::new([x0, y0], [x1, y1])?)
+}
+
+/// The rows of an array of boxes.
+fn boxes(array: &PyReadonlyArray2<'_, f64>) -> Result<Vec<Rect<2>>> {
+    if array.shape()[1] != 4 {
+        return Err(usage(format!("boxes are rows of x0, y0, x1, y1, and these have {} numbers", array.shape()[1])));
+    }
+    let rows = array.as_array();
+    let rects = rows.rows().into_iter().enumerate().map(|(row, corners)| {
+        rect([corners[0], corners[1], corners[2], corners[3]]).map_err(|failure| match failure {
+            Failure::Python(error) => usage(format!("box {row}: {error}")),
+            other => other,
+        })
+    });
+    rects.collect()
+}
+
+impl PyIndex {
+    fn tree(&self) -> PyResult<Arc<Tree>> {
+        if self.pid != std::process::id() {
+            return Err(ClosedError::new_err(format!(
+                "the index {} was opened in process {}, and this is a fork of it; one process at a time has it open",
+                self.path.display(),
+                self.pid
+            )));
+        }
+        let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        tree.ok_or_else(|| ClosedError::new_err(format!("the index {} is closed", self.path.display())))
+    }
+}
+
+/// Opens the file of a tree, or creates it.
+fn open_or_create(path: &Path) -> Result<Tree> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| usage(format!("{} names no file", path.display())))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let storage = RealStorage::new(directory);
+    let options = Options::new(PersistenceDomain::PageCache);
+    match path.exists() {
+        true => Ok(Tree::open(&storage, name, &options)?),
+        false => Ok(Tree::create(&storage, name, &options)?),
+    }
+}
+
+#[pymethods]
+impl PyIndex {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let tree = py.detach(|| open_or_create(&path))?;
+        Ok(Self { tree: Mutex::new(Some(Arc::new(tree))), path, pid: std::process::id() })
+    }
+
+    /// Inserts a box (x0, y0, x1, y1) with a number.
+    fn insert(&self, py: Python<'_>, id: u64, coordinates: [f64; 4]) -> PyResult<()> {
+        let (tree, rect) = (self.tree()?, rect(coordinates)?);
+        Ok(py.detach(|| tree.insert(&rect, id)).map_err(Failure::from)?)
+    }
+
+    /// Inserts boxes, an array of shape (n, 4), with their numbers.
+    fn insert_bulk(
+        &self,
+        py: Python<'_>,
+        ids: PyReadonlyArray1<'_, u64>,
+        coordinates: PyReadonlyArray2<'_, f64>,
+    ) -> PyResult<()> {
+        let (tree, rects, ids) = (self.tree()?, boxes(&coordinates)?, ids.as_array().to_vec());
+        if rects.len() != ids.len() {
+            return Err(usage(format!("{} numbers for {} boxes", ids.len(), rects.len())).into());
+        }
+        let inserted = py.detach(|| rects.iter().zip(&ids).try_for_each(|(rect, id)| tree.insert(rect, *id)));
+        Ok(inserted.map_err(Failure::from)?)
+    }
+
+    /// Removes a number with exactly this box. Whether it was there.
+    fn remove(&self, py: Python<'_>, id: u64, coordinates: [f64; 4]) -> PyResult<bool> {
+        let (tree, rect) = (self.tree()?, rect(coordinates)?);
+        Ok(py.detach(|| tree.delete(&rect, id)).map_err(Failure::from)?)
+    }
+
+    /// The numbers of the boxes that meet a box, in no order.
+    fn query(&self, py: Python<'_>, coordinates: [f64; 4]) -> PyResult<Vec<u64>> {
+        let (tree, window) = (self.tree()?, rect(coordinates)?);
+        let found = py.detach(|| {
+            let mut ids = Vec::new();
+            tree.window(&window, SearchMode::Validated, |_, id| ids.push(id)).map(|()| ids)
+        });
+        Ok(found.map_err(Failure::from)?)
+    }
+
+    /// For each of the boxes, an array of shape (n, 4), the boxes of the index that meet it: two
+    /// arrays, the positions of the boxes and the numbers found.
+    #[allow(clippy::type_complexity, reason = "a pair of arrays")]
+    fn query_bulk<'py>(
+        &self,
+        py: Python<'py>,
+        coordinates: PyReadonlyArray2<'py, f64>,
+    ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>)> {
+        let (tree, windows) = (self.tree()?, boxes(&coordinates)?);
+        let (mut positions, mut ids) = (Vec::new(), Vec::new());
+        let found = py.detach(|| {
+            windows.iter().zip(0_i64..).try_for_each(|(window, position)| {
+                tree.window(window, SearchMode::Validated, |_, id| {
+                    positions.push(position);
+                    ids.push(id);
+                })
+            })
+        });
+        found.map_err(Failure::from)?;
+        Ok((positions.into_pyarray(py), ids.into_pyarray(py)))
+    }
+
+    /// The numbers of the `k` boxes that are nearest to a point (x, y), nearest first. All boxes as
+    /// far as the last of them are included.
+    #[pyo3(signature = (point, k=1))]
+    fn nearest(&self, py: Python<'_>, point: [f64; 2], k: usize) -> PyResult<Vec<u64>> {
+        let tree = self.tree()?;
+        let found = py.detach(|| -> terrane_pmtree::Result<Vec<u64>> {
+            let mut count = k;
+            loop {
+                // One more than asked for tells whether others are as far as the last.
+                let found = NearestSearch::nearest(&*tree, &point, count.saturating_add(1), &|_, _| true)?;
+                let last = k.checked_sub(1).and_then(|last| found.get(last)).map(|(distance, ..)| *distance);
+                let Some(last) = last.filter(|_| k > 0) else {
+                    return Ok(if k == 0 { Vec::new() } else { found.into_iter().map(|(.., id)| id).collect() });
+                };
+                let is_whole = found.len() <= count || found.last().is_some_and(|(distance, ..)| *distance > last);
+                if is_whole {
+                    let near = found.into_iter().take_while(|(distance, ..)| *distance <= last);
+                    return Ok(near.map(|(.., id)| id).collect());
+                }
+                count = count.saturating_mul(2);
+            }
+        });
+        Ok(found.map_err(Failure::from)?)
+    }
+
+    /// Number of boxes; reads all of them.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let tree = self.tree()?;
+        let counted = py.detach(|| -> terrane_pmtree::Result<usize> {
+            let mut count = 0;
+            let everything = Rect::new([f64::MIN; 2], [f64::MAX; 2])?;
+            tree.window(&everything, SearchMode::Validated, |_, _| count += 1).map(|()| count)
+        });
+        Ok(counted.map_err(Failure::from)?)
+    }
+
+    /// Closes the file. It is durable then, also after a power loss.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.pid != std::process::id() {
+            return Ok(());
+        }
+        let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match tree.map(Arc::try_unwrap) {
+            Some(Ok(tree)) => Ok(py.detach(|| tree.close()).map_err(Failure::from)?),
+            // Another thread is using it, and lets go of it.
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: Option<Bound<'_, PyType>>,
+        _value: Option<Bound<'_, PyAny>>,
+        _traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
+        self.close(py).map(|()| false)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.tree().is_ok() { "open" } else { "closed" };
+        format!("<terrane.Index {}: {state}>", self.path.display())
+    }
+}
+
+impl Drop for PyIndex {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            // A fork leaves the file to its parent.
+            std::mem::forget(self.tree.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}

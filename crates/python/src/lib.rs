@@ -1,0 +1,28 @@
+//! Terrane for Python: stores, datasets and answers, over the Arrow PyCapsule interface.
+
+mod database;
+mod dataset;
+mod error;
+mod index;
+mod input;
+mod load;
+mod result;
+mod rows;
+mod size;
+mod values;
+
+use pyo3::prelude::*;
+
+/// The compiled part of the package `terrane`.
+#[pymodule]
+fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<database::PyDatabase>()?;
+    module.add_class::<dataset::PyDataset>()?;
+    module.add_class::<result::PyAnswer>()?;
+    module.add_class::<result::Batches>()?;
+    module.add_class::<result::Batch>()?;
+    module.add_class::<index::PyIndex>()?;
+    module.add_function(wrap_pyfunction!(database::open, module)?)?;
+    error::register(module)
+}

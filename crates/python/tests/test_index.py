@@ -1,0 +1,77 @@
+"""The persistent R-tree, beside shapely's in memory."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import shapely
+
+import terrane
+
+
+@pytest.fixture
+def corners():
+    random = np.random.default_rng(42)
+    low = random.uniform(0, 100, (5000, 2))
+    return np.hstack([low, low + random.uniform(0, 3, (5000, 2))])
+
+
+def test_windows_and_neighbours_are_those_of_shapely(tmp_path, corners):
+    tree = shapely.STRtree(shapely.box(*corners.T))
+    windows = corners[:200] + [-1, -1, 1, 1]
+    with terrane.Index(tmp_path / "i") as index:
+        index.insert_bulk(np.arange(len(corners), dtype=np.uint64), corners)
+        assert len(index) == len(corners)
+        found = sorted(zip(*(array.tolist() for array in index.query_bulk(windows))))
+        assert found == sorted(zip(*(array.tolist() for array in tree.query(shapely.box(*windows.T)))))
+        assert sorted(index.query(windows[0])) == sorted(tree.query(shapely.box(*windows[0])))
+        for x, y in windows[:50, :2]:
+            expected = tree.query_nearest(shapely.Point(x, y), all_matches=True)
+            assert sorted(index.nearest((x, y))) == sorted(expected.tolist())
+
+
+def test_all_ties_of_the_last_neighbour_are_found(tmp_path):
+    with terrane.Index(tmp_path / "i") as index:
+        for number, x in enumerate([1, 2, 2, 2, 3, 3]):
+            index.insert(number, (x, 0, x, 0))
+        assert index.nearest((0, 0), 1) == [0]
+        assert sorted(index.nearest((0, 0), 2)) == [0, 1, 2, 3]
+        assert sorted(index.nearest((0, 0), 9)) == [0, 1, 2, 3, 4, 5] and index.nearest((0, 0), 0) == []
+
+
+def test_removed_boxes_are_gone(tmp_path):
+    with terrane.Index(tmp_path / "i") as index:
+        index.insert(7, (0, 0, 1, 1))
+        assert not index.remove(7, (0, 0, 1, 2)) and index.remove(7, (0, 0, 1, 1))
+        assert index.query((0, 0, 9, 9)) == []
+
+
+def test_insertions_survive_a_kill(tmp_path):
+    code = """
+import sys, terrane
+index = terrane.Index(sys.argv[1])
+for i in range(1_000_000):
+    index.insert(i, (i, i, i + 1, i + 1))
+    print(i, flush=True)
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code, tmp_path / "i"], stdout=subprocess.PIPE, text=True)
+    numbers = [int(writer.stdout.readline()) for _ in range(500)]
+    writer.send_signal(signal.SIGKILL)
+    numbers += [int(line) for line in writer.stdout if line.endswith("\n")]
+    writer.wait()
+    with terrane.Index(tmp_path / "i") as index:
+        assert set(numbers) <= set(index.query((0, 0, 1e9, 1e9)))
+
+
+def test_wrong_boxes_are_usage_errors(tmp_path):
+    index = terrane.Index(tmp_path / "i")
+    for box in [(1, 0, 0, 1), (0, 0, float("nan"), 1)]:
+        with pytest.raises(terrane.UsageError):
+            index.insert(1, box)
+    with pytest.raises(terrane.UsageError, match="3 numbers"):
+        index.query_bulk(np.zeros((2, 3)))
+    index.close()
+    with pytest.raises(terrane.ClosedError):
+        index.query((0, 0, 1, 1))
