@@ -9,7 +9,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::explorer::Subject;
 use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::PersistentRTree;
 use terrane_pmtree::explored::{Explored, ExploredTree, Pear, Step};
 use terrane_pmtree::pear::{Budget, Options, PearTree};
 use terrane_testkit::crash::{Budget as Images, Controller, NameOrder};
