@@ -14,6 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 use terrane_pmtree::fbr::{self, FbrTree};
+use terrane_pmtree::pear::{self, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_pmtree::{Census, PersistenceDomain, PersistentRTree, PersistentTree, Rect};
 use terrane_storage::RealStorage;
@@ -26,6 +27,7 @@ const SIGKILL: i32 = 9;
 /// The names of the pools.
 const FBR: &str = "fbr-tree";
 const PMR: &str = "pm-rtree";
+const PEAR: &str = "pear-tree";
 
 /// A tree with a census, as all R-trees have.
 trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
@@ -33,16 +35,22 @@ trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
 impl<T: PersistentRTree<2> + PersistentTree<Census = Census>> Tree for T {}
 
 fn main() -> ExitCode {
-    let (fbr, pmr) = (fbr::Options::new(PersistenceDomain::PageCache), pmr::Options::new(PersistenceDomain::PageCache));
+    let domain = PersistenceDomain::PageCache;
+    let (fbr, pmr) = (fbr::Options::new(domain), pmr::Options::new(domain));
+    // Room for some inner nodes in memory. The others lie in the file.
+    let pear = pear::Options { budget: pear::Budget::Nodes(20), ..pear::Options::new(domain) };
     let outcome = match std::env::args_os().nth(1) {
-        Some(directory) if Path::new(&directory).join(FBR).exists() => {
-            insert_until_killed::<FbrTree<2>>(Path::new(&directory), FBR, &fbr)
+        Some(directory) => {
+            let directory = Path::new(&directory);
+            match [PMR, PEAR].into_iter().find(|name| directory.join(name).exists()) {
+                Some(PMR) => insert_until_killed::<PmrTree<2>>(directory, PMR, &pmr),
+                Some(_) => insert_until_killed::<PearTree<2>>(directory, PEAR, &pear),
+                None => insert_until_killed::<FbrTree<2>>(directory, FBR, &fbr),
+            }
         }
-        Some(directory) => insert_until_killed::<PmrTree<2>>(Path::new(&directory), PMR, &pmr),
-        None => {
-            let of_fbr = kill_and_prove::<FbrTree<2>>(FBR, &fbr);
-            of_fbr.and_then(|()| kill_and_prove::<PmrTree<2>>(PMR, &pmr))
-        }
+        None => kill_and_prove::<FbrTree<2>>(FBR, &fbr)
+            .and_then(|()| kill_and_prove::<PmrTree<2>>(PMR, &pmr))
+            .and_then(|()| kill_and_prove::<PearTree<2>>(PEAR, &pear)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 //! the tree is sound.
 
 mod btree_kill;
+mod map_kill;
 mod support;
 
 use std::path::Path;
