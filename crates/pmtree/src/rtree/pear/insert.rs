@@ -96,6 +96,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             let Some(child) = chosen else {
                 return Err(self.damaged(at, "an inner node has no children"));
             };
+            node.prefetch(child);
             node = self.child_of(&node, child)?;
             at = child;
         }
