@@ -1,0 +1,51 @@
+//! Threads that work at once, and how long they are blocked.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+
+use crate::measure;
+
+/// The time of threads that work at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// From the start to the end of all.
+    pub wall: Duration,
+    /// Sums over the threads: from the start to each one's end, and the part in which it neither
+    /// ran nor waited for a core.
+    present: Duration,
+    blocked: Duration,
+}
+
+impl Run {
+    /// The share of the threads' time in which they were blocked: by locks, as the page cache holds
+    /// everything.
+    pub fn blocked(&self) -> f64 {
+        self.blocked.as_secs_f64() / self.present.as_secs_f64()
+    }
+}
+
+/// Lets threads with these numbers work at once.
+pub fn in_threads(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Run> {
+    let (begin, work) = (&Barrier::new(threads + 1), &work);
+    thread::scope(|scope| {
+        let run = move |number| {
+            begin.wait();
+            let (start, scheduled) = (Instant::now(), measure::thread_scheduled()?);
+            work(number)?;
+            let present = start.elapsed();
+            anyhow::Ok((present, present.saturating_sub(measure::thread_scheduled()? - scheduled)))
+        };
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
+        begin.wait();
+        let start = Instant::now();
+        let mut all = Run { wall: Duration::ZERO, present: Duration::ZERO, blocked: Duration::ZERO };
+        for worker in workers {
+            let (present, blocked) = worker.join().map_err(|_| anyhow!("a thread has panicked"))??;
+            all = Run { present: all.present + present, blocked: all.blocked + blocked, ..all };
+        }
+        Ok(Run { wall: start.elapsed(), ..all })
+    })
+}
