@@ -209,6 +209,7 @@ fn budgets_are_kept_and_recovery_rebuilds_what_was_in_memory() {
 
 #[test]
 fn an_insertion_into_a_map_costs_the_same_each_time() {
+    let profile = || figures_as_given("btree/profile", &["--count", "2000"]);
     let (first, again) = (profile(), profile());
     for tree in ["btree", "unsorted_leaf", "btree_wal", "fast_fair", "persistent_unsorted", "fast_fair_sp"] {
         for metric in ["flushes", "fences", "written", "media bytes"] {

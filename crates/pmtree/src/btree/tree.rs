@@ -228,6 +228,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
         let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+        if place::in_memory(child).is_none() {
+            // While the version is read, which lies elsewhere.
+            self.backend().prefetch(child, self.layout.node_length());
+        }
         let child = self.meet_child(met, child);
         Ok(child.map_or(Step::Changed, |met| Step::Below(Place { met, level: Some(below) })))
     }

@@ -76,7 +76,7 @@ fn measure(setup: &Setup, data: &Data, budget: Budget) -> Result<[f64; 7]> {
         let nodes = grown.tree.volatile_nodes_max();
         ensure!(nodes <= most, "there were {nodes} nodes in memory, and the budget is {most}");
     }
-    let window = data.ask(&grown.tree)?;
+    let window = data.ask(&grown.tree, true)?;
     let (nodes, bytes) = (grown.tree.volatile_nodes(), grown.tree.memory_bytes());
     let super::Grown { tree, storage, _folder } = grown;
     // As a kill does.

@@ -91,15 +91,15 @@ impl Data {
         })
     }
 
-    /// CPU time of a window, in nanoseconds. The answers are checked.
-    fn ask(&self, tree: &dyn PersistentRTree<2, Backend = Native>) -> Result<f64> {
+    /// CPU time of a window, in nanoseconds. The answers are checked, if boxes are exact.
+    fn ask(&self, tree: &dyn PersistentRTree<2, Backend = Native>, is_exact: bool) -> Result<f64> {
         let mut sum = 0_u64;
         let start = measure::thread_cpu();
         for window in &self.windows {
             tree.window(window, &mut |_, payload| sum = sum.wrapping_add(payload))?;
         }
         let spent = measure::thread_cpu() - start;
-        ensure!(sum == self.payloads, "windows find other entries than the reference");
+        ensure!(!is_exact || sum == self.payloads, "windows find other entries than the reference");
         Ok(spent.as_nanos() as f64 / self.windows.len() as f64)
     }
 }

@@ -33,7 +33,11 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let runs = measure::alternate(setup.rounds, &mut shapes, |(name, options)| {
         progress(name);
         let grown = pear(setup, options)?;
-        Ok([insert(&grown.tree, &data.points)?, data.ask(&grown.tree)?, grown.tree.pool().length() as f64])
+        Ok([
+            insert(&grown.tree, &data.points)?,
+            data.ask(&grown.tree, !options.single)?,
+            grown.tree.pool().length() as f64,
+        ])
     })?;
     drop(pin);
     for ((name, options), runs) in shapes.iter().zip(runs) {

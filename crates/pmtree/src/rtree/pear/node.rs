@@ -192,11 +192,14 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
         }
     }
 
-    /// Begins to read the first lines of a node in the pool.
+    /// Begins to read the first lines of a child.
     #[inline]
     pub(super) fn prefetch(&self, child: u64) {
-        if !is_volatile(child) {
-            self.tree.pool.backend().prefetch(child, PREFETCHED.min(self.tree.layout.node_length()));
+        match is_volatile(child) {
+            // What a damaged pool calls a node in memory may be none.
+            true if !self.is_volatile() => {}
+            true => self.tree.memory.prefetch(child >> 1, (PREFETCHED / WORD_LENGTH) as usize),
+            false => self.tree.pool.backend().prefetch(child, PREFETCHED.min(self.tree.layout.node_length())),
         }
     }
 
