@@ -5,11 +5,12 @@
 //! cargo run --release -p terrane-pmtree --example map_survives_kill
 //! ```
 
+mod killed;
+
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use terrane_pmtree::map::{Map, Options};
@@ -20,8 +21,6 @@ const ACKNOWLEDGED: u64 = 20_000;
 
 /// Keys whose values are replaced again and again.
 const KEYS: u64 = 5_000;
-
-const SIGKILL: i32 = 9;
 
 fn main() -> ExitCode {
     let outcome = match std::env::args_os().nth(1) {
@@ -61,27 +60,8 @@ fn change_until_killed(directory: &Path) -> Result<(), Box<dyn Error>> {
 
 fn kill_and_prove() -> Result<(), Box<dyn Error>> {
     let create = |directory: &Path| Map::<str>::create(&RealStorage::new(directory), "map", &Options::new()).map(drop);
-    let mut directory = tempfile::tempdir()?;
-    match create(directory.path()) {
-        // As in many containers: that file system cannot keep a pool.
-        Err(terrane_pmtree::Error::Pool(terrane_pmtree::terrane_pmem::Error::Unsuitable { .. })) => {
-            directory = tempfile::tempdir_in("/dev/shm")?;
-            create(directory.path())?;
-        }
-        created => created?,
-    }
-    let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
-    let mut acknowledged = 0;
-    for line in BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines() {
-        acknowledged = line?.parse::<u64>()? + 1;
-        if acknowledged == ACKNOWLEDGED {
-            child.kill()?;
-        }
-    }
-    let status = child.wait()?;
-    if status.signal() != Some(SIGKILL) || acknowledged < ACKNOWLEDGED {
-        return Err(format!("it ended by itself ({status}) after {acknowledged} changes").into());
-    }
+    let directory = killed::folder(create)?;
+    let acknowledged = killed::run_and_kill(directory.path(), ACKNOWLEDGED)?;
     let started = Instant::now();
     let mut map: Map<str> = Map::open(&RealStorage::new(directory.path()), "map", &Options::new())?;
     let opened = started.elapsed();

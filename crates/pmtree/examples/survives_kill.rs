@@ -6,11 +6,12 @@
 //! cargo run --release -p terrane-pmtree --example survives_kill
 //! ```
 
+mod killed;
+
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use terrane_pmtree::fbr::{self, FbrTree};
@@ -21,8 +22,6 @@ use terrane_storage::RealStorage;
 
 /// Insertions after which the process is killed.
 const ACKNOWLEDGED: u64 = 20_000;
-
-const SIGKILL: i32 = 9;
 
 /// The names of the pools.
 const FBR: &str = "fbr-tree";
@@ -80,26 +79,8 @@ fn insert_until_killed<T: Tree>(directory: &Path, name: &str, options: &T::Optio
 
 fn kill_and_prove<T: Tree>(name: &str, options: &T::Options) -> Result<(), Box<dyn Error>> {
     let create = |directory: &Path| T::create(&RealStorage::new(directory), name, options).map(drop);
-    let mut directory = tempfile::tempdir()?;
-    match create(directory.path()) {
-        Err(terrane_pmtree::Error::Pool(terrane_pmtree::terrane_pmem::Error::Unsuitable { .. })) => {
-            directory = tempfile::tempdir_in("/dev/shm")?;
-            create(directory.path())?;
-        }
-        created => created?,
-    }
-    let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
-    let mut acknowledged = 0;
-    for line in BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines() {
-        acknowledged = line?.parse::<u64>()? + 1;
-        if acknowledged == ACKNOWLEDGED {
-            child.kill()?;
-        }
-    }
-    let status = child.wait()?;
-    if status.signal() != Some(SIGKILL) || acknowledged < ACKNOWLEDGED {
-        return Err(format!("it ended by itself ({status}) after {acknowledged} insertions").into());
-    }
+    let directory = killed::folder(create)?;
+    let acknowledged = killed::run_and_kill(directory.path(), ACKNOWLEDGED)?;
     let started = Instant::now();
     let mut tree = T::open(&RealStorage::new(directory.path()), name, options)?;
     let opened = started.elapsed();

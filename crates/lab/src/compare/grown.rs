@@ -20,7 +20,7 @@ const PEAR_TREE: &str = "pear-tree";
 const PEAR_TREE_IN_MEMORY: &str = "pear-tree-in-memory";
 /// The figures of every tree are divided by those of this system.
 const BASELINE: &str = "rstar-dynamic";
-/// What was packed at once, and is searched faster than what grew.
+/// A tree that was packed at once. It is searched faster than a grown one.
 const PACKED: &str = "rstar";
 
 /// Grows each tree once per round, and asks those of the last round.

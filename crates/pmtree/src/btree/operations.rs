@@ -84,7 +84,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         self.change(key, |before| before.map_or(Action::Keep, |_| Action::Remove))
     }
 
-    /// Inserts a key, or changes its value, if `accepts` accepts the value before. Gives that value.
+    /// Inserts a key, or changes its value, if `accepts` accepts the value before. Gives that
+    /// value.
     pub(crate) fn upsert_if(
         &self,
         key: &[u64; K],
