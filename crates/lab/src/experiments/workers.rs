@@ -29,23 +29,27 @@ impl Run {
 
 /// Lets threads with these numbers work at once.
 pub fn in_threads(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Run> {
-    let (begin, work) = (&Barrier::new(threads + 1), &work);
+    let (begin, work) = (&Barrier::new(threads), &work);
     thread::scope(|scope| {
         let run = move |number| {
             begin.wait();
             let (start, scheduled) = (Instant::now(), measure::thread_scheduled()?);
             work(number)?;
-            let present = start.elapsed();
-            anyhow::Ok((present, present.saturating_sub(measure::thread_scheduled()? - scheduled)))
+            let end = Instant::now();
+            anyhow::Ok((start, end, measure::thread_scheduled()? - scheduled))
         };
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
-        begin.wait();
-        let start = Instant::now();
-        let mut all = Run { wall: Duration::ZERO, present: Duration::ZERO, blocked: Duration::ZERO };
+        let (mut times, mut present, mut blocked) = (Vec::new(), Duration::ZERO, Duration::ZERO);
         for worker in workers {
-            let (present, blocked) = worker.join().map_err(|_| anyhow!("a thread has panicked"))??;
-            all = Run { present: all.present + present, blocked: all.blocked + blocked, ..all };
+            let (start, end, scheduled) = worker.join().map_err(|_| anyhow!("a thread has panicked"))??;
+            times.push((start, end));
+            present += end - start;
+            blocked += (end - start).saturating_sub(scheduled);
         }
-        Ok(Run { wall: start.elapsed(), ..all })
+        // This thread may get a core only after the others have begun.
+        let first = times.iter().map(|(start, _)| *start).min();
+        let last = times.iter().map(|(_, end)| *end).max();
+        let wall = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
+        Ok(Run { wall, present, blocked })
     })
 }
