@@ -6,6 +6,7 @@ mod map_kill;
 mod support;
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use support::{BOTH, FORMS, TestedTree, options, random, rect, window};
 use terrane_pmem::PersistenceDomain;
@@ -16,6 +17,15 @@ use terrane_pmtree::pear::{self, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_storage::RealStorage;
 use terrane_testkit::killed;
+
+/// Held by the test that runs. A process that another test starts would keep a pool locked which is
+/// open here, until the process has begun its own program.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the other tests.
+fn alone() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const THREADS: u64 = 4;
 /// A thread deletes each entry after this many further insertions.
@@ -91,6 +101,7 @@ fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() 
         }
         return;
     }
+    let _turn = alone();
     for leaves in FORMS {
         let both = BOTH.map(|rebalancing| Options { leaves, rebalancing, ..small() });
         kill_again_and_again::<FbrTree<2>>(FBR, &both);

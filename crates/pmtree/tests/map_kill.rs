@@ -55,6 +55,7 @@ fn long_values_of_a_map_survive_kill_after_kill() {
         });
         return;
     }
+    let _turn = super::alone();
     let directory = support::directory();
     drop(Map::<str>::create(&RealStorage::new(directory.path()), "map", &Options::new()).unwrap());
     for (round, changes) in (0..).zip([1, 10, 100, 1000, 1001]) {
