@@ -22,6 +22,8 @@ pub enum Role {
     /// Is only an index, grown by one thread entry by entry, and answers windows and nearest
     /// neighbours.
     Grown,
+    /// Is built from all points at once, and answers beside the grown indexes.
+    Packed,
     /// Inserts and deletes single records, each on stable storage when its call returns.
     DurableWrites,
     /// Inserts single records that may be lost in a crash.

@@ -133,9 +133,18 @@ mod with_peers {
                 assert!(!figure[field].is_null(), "{field} in {figure}");
             }
         }
-        for experiment in
-            ["build", "windows", "nearest", "inserts", "unsynced-inserts", "deletes", "reopen", "size", "memory"]
-        {
+        for experiment in [
+            "build",
+            "windows",
+            "nearest",
+            "inserts",
+            "unsynced-inserts",
+            "deletes",
+            "reopen",
+            "size",
+            "memory",
+            "maps",
+        ] {
             assert!(figures.iter().any(|figure| figure["experiment"] == experiment), "no figure of {experiment}");
         }
         let left = std::fs::read_dir(dir.path()).unwrap().count();

@@ -188,6 +188,39 @@ fn the_pm_rtree_is_measured_on_all_data_and_by_each_optimisation() {
 }
 
 #[test]
+fn budgets_are_kept_and_recovery_rebuilds_what_was_in_memory() {
+    let budgets = figures("pear/budgets", &["--count", "3000", "--queries", "20"]);
+    let rebuilt = of(&budgets, "pear-tree", "rebuilt");
+    let of_budget = |name: &str| {
+        let figure = rebuilt.iter().find(|figure| figure["params"]["budget"] == name);
+        figure.and_then(|figure| figure["value"].as_f64()).unwrap()
+    };
+    assert_eq!(of_budget("none"), 0.0);
+    assert!(of_budget("1 levels") >= 1.0 && of_budget("1 levels") < of_budget("all"));
+    let recovery = figures("pear/recovery", &["--count", "3000", "--threads", "1"]);
+    for system in ["by parents", "by place"] {
+        assert_eq!(values(&recovery, system, "nodes read").len(), 1);
+    }
+    let persisting = figures("pear/persisting", &["--count", "3000", "--threads", "1"]);
+    assert!(values(&persisting, "in place", "nodes max").iter().all(|nodes| *nodes <= 2.0));
+    let rides = figures("pear/rides", &["--count", "2000", "--queries", "50"]);
+    assert_eq!(["pear-tree", "pmr-tree", "fbr-tree"].map(|tree| values(&rides, tree, "cpu").len()), [1; 3]);
+}
+
+#[test]
+fn an_insertion_into_a_map_costs_the_same_each_time() {
+    let profile = || figures_as_given("btree/profile", &["--count", "2000"]);
+    let (first, again) = (profile(), profile());
+    for tree in ["btree", "unsorted_leaf", "btree_wal", "fast_fair", "persistent_unsorted", "fast_fair_sp"] {
+        for metric in ["flushes", "fences", "written", "media bytes"] {
+            assert_eq!(values(&first, tree, metric), values(&again, tree, metric), "{tree} {metric}");
+            assert_eq!(values(&first, tree, metric).len(), 2, "{tree} {metric}");
+        }
+    }
+    assert_eq!(of(&first, "btree_wal", "flushes")[0]["paper"].as_f64(), Some(12.0));
+}
+
+#[test]
 fn without_a_file_or_the_library_the_experiment_says_what_it_needs() {
     let output = lab(&["run", "fbr/hdf5"]);
     assert_eq!(output.status.code(), Some(2));
@@ -217,6 +250,12 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
     }
     for name in ["overall", "data-size", "insert-cost", "optimisations", "mixes", "threads", "recovery"] {
         assert!(list.contains(&format!("  pmr/{name} ")), "{name} in {list}");
+    }
+    for name in ["threads", "budgets", "recovery", "persisting", "nodes", "rides"] {
+        assert!(list.contains(&format!("  pear/{name} ")), "{name} in {list}");
+    }
+    for name in ["profile", "mixes", "nodes", "batches", "recovery"] {
+        assert!(list.contains(&format!("  btree/{name} ")), "{name} in {list}");
     }
     for name in ["points", "houses", "lakes", "ingest", "mixed", "memory", "grid", "range-scan"] {
         assert!(list.contains(&format!("  lsm/{name} ")), "{name} in {list}");

@@ -86,6 +86,18 @@ impl Arena {
         &words[first..first + self.node_words]
     }
 
+    /// Announces that the first words of a node will be read soon.
+    ///
+    /// # Panics
+    /// If the index was never handed out, like an index beyond a slice.
+    #[inline]
+    pub fn prefetch(&self, node: u64, words: usize) {
+        #[cfg(not(any(loom, shuttle)))]
+        crate::flush::prefetch(&self.words(node)[..words.min(self.node_words)]);
+        #[cfg(any(loom, shuttle))]
+        let _ = (node, words);
+    }
+
     /// Frees a node that no other thread has seen.
     pub fn free(&self, node: u64) {
         self.free.give_back(node);

@@ -6,14 +6,16 @@
 //! cargo run --release -p terrane-pmtree --example survives_kill
 //! ```
 
+mod killed;
+
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Instant;
 
 use terrane_pmtree::fbr::{self, FbrTree};
+use terrane_pmtree::pear::{self, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_pmtree::{Census, PersistenceDomain, PersistentRTree, PersistentTree, Rect};
 use terrane_storage::RealStorage;
@@ -21,11 +23,10 @@ use terrane_storage::RealStorage;
 /// Insertions after which the process is killed.
 const ACKNOWLEDGED: u64 = 20_000;
 
-const SIGKILL: i32 = 9;
-
 /// The names of the pools.
 const FBR: &str = "fbr-tree";
 const PMR: &str = "pm-rtree";
+const PEAR: &str = "pear-tree";
 
 /// A tree with a census, as all R-trees have.
 trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
@@ -33,16 +34,22 @@ trait Tree: Sized + PersistentRTree<2> + PersistentTree<Census = Census> {}
 impl<T: PersistentRTree<2> + PersistentTree<Census = Census>> Tree for T {}
 
 fn main() -> ExitCode {
-    let (fbr, pmr) = (fbr::Options::new(PersistenceDomain::PageCache), pmr::Options::new(PersistenceDomain::PageCache));
+    let domain = PersistenceDomain::PageCache;
+    let (fbr, pmr) = (fbr::Options::new(domain), pmr::Options::new(domain));
+    // Room for some inner nodes in memory. The others lie in the file.
+    let pear = pear::Options { budget: pear::Budget::Nodes(20), ..pear::Options::new(domain) };
     let outcome = match std::env::args_os().nth(1) {
-        Some(directory) if Path::new(&directory).join(FBR).exists() => {
-            insert_until_killed::<FbrTree<2>>(Path::new(&directory), FBR, &fbr)
+        Some(directory) => {
+            let directory = Path::new(&directory);
+            match [PMR, PEAR].into_iter().find(|name| directory.join(name).exists()) {
+                Some(PMR) => insert_until_killed::<PmrTree<2>>(directory, PMR, &pmr),
+                Some(_) => insert_until_killed::<PearTree<2>>(directory, PEAR, &pear),
+                None => insert_until_killed::<FbrTree<2>>(directory, FBR, &fbr),
+            }
         }
-        Some(directory) => insert_until_killed::<PmrTree<2>>(Path::new(&directory), PMR, &pmr),
-        None => {
-            let of_fbr = kill_and_prove::<FbrTree<2>>(FBR, &fbr);
-            of_fbr.and_then(|()| kill_and_prove::<PmrTree<2>>(PMR, &pmr))
-        }
+        None => kill_and_prove::<FbrTree<2>>(FBR, &fbr)
+            .and_then(|()| kill_and_prove::<PmrTree<2>>(PMR, &pmr))
+            .and_then(|()| kill_and_prove::<PearTree<2>>(PEAR, &pear)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,26 +79,8 @@ fn insert_until_killed<T: Tree>(directory: &Path, name: &str, options: &T::Optio
 
 fn kill_and_prove<T: Tree>(name: &str, options: &T::Options) -> Result<(), Box<dyn Error>> {
     let create = |directory: &Path| T::create(&RealStorage::new(directory), name, options).map(drop);
-    let mut directory = tempfile::tempdir()?;
-    match create(directory.path()) {
-        Err(terrane_pmtree::Error::Pool(terrane_pmtree::terrane_pmem::Error::Unsuitable { .. })) => {
-            directory = tempfile::tempdir_in("/dev/shm")?;
-            create(directory.path())?;
-        }
-        created => created?,
-    }
-    let mut child = Command::new(std::env::current_exe()?).arg(directory.path()).stdout(Stdio::piped()).spawn()?;
-    let mut acknowledged = 0;
-    for line in BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines() {
-        acknowledged = line?.parse::<u64>()? + 1;
-        if acknowledged == ACKNOWLEDGED {
-            child.kill()?;
-        }
-    }
-    let status = child.wait()?;
-    if status.signal() != Some(SIGKILL) || acknowledged < ACKNOWLEDGED {
-        return Err(format!("it ended by itself ({status}) after {acknowledged} insertions").into());
-    }
+    let directory = killed::folder(create)?;
+    let acknowledged = killed::run_and_kill(directory.path(), ACKNOWLEDGED)?;
     let started = Instant::now();
     let mut tree = T::open(&RealStorage::new(directory.path()), name, options)?;
     let opened = started.elapsed();

@@ -1,6 +1,6 @@
 //! Checks that the blocks of a pool are those of the tree in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, ROOT};
 
@@ -76,18 +76,24 @@ pub(crate) fn check<B: Backend>(
     node_length: u64,
     reached: &BTreeSet<u64>,
 ) -> Result<()> {
+    let length = |offset: &u64| (*offset, if *offset == block { block_length } else { node_length });
+    check_all(pool, block, &reached.iter().map(length).collect())
+}
+
+/// Does the same for blocks with these lengths.
+pub(crate) fn check_all<B: Backend>(pool: &mut Pool<B>, block: u64, reached: &BTreeMap<u64, u64>) -> Result<()> {
     pool.reclaim_all()?;
     let mut acquired = BTreeSet::new();
     pool.visit_blocks(|offset, _| {
         acquired.insert(offset);
     })?;
-    for &offset in reached {
+    for (&offset, &length) in reached {
         if !acquired.contains(&offset) {
             return Err(damaged(pool, offset, "a block of the tree is free"));
         }
-        check_length(pool, offset, if offset == block { block_length } else { node_length })?;
+        check_length(pool, offset, length)?;
     }
-    if let Some(&lost) = acquired.difference(reached).next() {
+    if let Some(&lost) = acquired.iter().find(|block| !reached.contains_key(block)) {
         return Err(damaged(pool, lost, "a block is acquired and not linked"));
     }
     if pool.backend().load(ROOT) != block {

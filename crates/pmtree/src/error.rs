@@ -67,6 +67,30 @@ pub enum Error {
         /// Bytes of a value.
         value_length: u64,
     },
+    /// A key that is longer than the keys of a map can be.
+    #[error(
+        "a key has {length} bytes, and keys of this map have up to {most}: shorten it, or create a map with longer slots"
+    )]
+    KeyTooLong {
+        /// Bytes of the key.
+        length: usize,
+        /// Most possible.
+        most: usize,
+    },
+    /// A value that is longer than values of a map can be.
+    #[error("a value has {length} bytes, and values have up to {most}: divide it among several keys")]
+    ValueTooLong {
+        /// Bytes of the value.
+        length: usize,
+        /// Most possible.
+        most: usize,
+    },
+    /// A slot for keys that a map cannot have.
+    #[error("slots for keys cannot have {length} bytes: use 8, 16, 32 or 64")]
+    KeySlot {
+        /// Bytes asked for.
+        length: u64,
+    },
     /// A tree whose operations are not durable, and that was not closed.
     #[error(
         "{pool} was not closed, and a tree of the kind {tree} keeps nothing then; restore the file from a copy, or \

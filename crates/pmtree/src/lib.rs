@@ -6,6 +6,7 @@
 //! - [`pear::PearTree`] keeps inner nodes in memory up to a budget, which may be zero. The budget
 //!   can change while the tree is in use.
 //! - [`btree`] has B+-trees, which map keys to values of fixed widths.
+//! - [`map::Map`] is one of these with typed keys, and values of up to 64 KiB.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
 //! - With direct access to persistent memory, insertions survive a power loss.
@@ -69,6 +70,7 @@ mod error;
 #[cfg(feature = "explorer")]
 pub mod explored;
 mod limits;
+pub mod map;
 mod rtree;
 mod table;
 mod tree;

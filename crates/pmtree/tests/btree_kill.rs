@@ -57,6 +57,7 @@ fn a_map_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
         });
         return;
     }
+    let _turn = super::alone();
     let directory = support::directory();
     let options = Options { node_length: 192, ..Options::new(PersistenceDomain::PageCache) };
     drop(Map::create(&RealStorage::new(directory.path()), "map", &options).unwrap());

@@ -54,6 +54,7 @@ fn a_power_loss_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -91,6 +92,7 @@ fn a_kill_at_any_instant_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -117,6 +119,7 @@ fn a_crash_inside_recovery_changes_nothing_of_it() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -132,12 +135,15 @@ fn a_power_loss_in_what_is_done_after_a_recovery_takes_nothing_away() {
             power_losses_after_recoveries::<Fbr>(Cuts::All, &some, 0..2);
             power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Pmr>(Cuts::All, &some, 0..2);
+            power_losses_after_recoveries::<Pear>(Cuts::BetweenSteps, &nothing, 0..200);
+            power_losses_after_recoveries::<Pear>(Cuts::All, &some, 0..2);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 0..200);
             power_losses_after_recoveries::<Logged>(Cuts::All, &some, 0..2);
         }
         false => {
             power_losses_after_recoveries::<Fbr>(Cuts::BetweenSteps, &nothing, 24..26);
             power_losses_after_recoveries::<Pmr>(Cuts::BetweenSteps, &nothing, 24..26);
+            power_losses_after_recoveries::<Pear>(Cuts::BetweenSteps, &nothing, 24..26);
             power_losses_after_recoveries::<Logged>(Cuts::BetweenSteps, &nothing, 24..26);
         }
     }
@@ -176,6 +182,7 @@ fn crash_after_crash_leaves_a_tree_with_all_that_was_acknowledged() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -200,6 +207,7 @@ fn what_is_seen_after_a_kill_survives_a_power_loss() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    search::<Pear>();
     search::<Logged>();
 }
 
@@ -304,6 +312,10 @@ fn no_flush_and_no_fence_can_be_left_out() {
     }
     search::<Fbr>();
     search::<Pmr>();
+    // Its steps are many.
+    if is_soak() {
+        search::<Pear>();
+    }
     search::<Logged>();
 }
 

@@ -2,18 +2,30 @@
 //! the tree is sound.
 
 mod btree_kill;
+mod map_kill;
 mod support;
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use support::{BOTH, FORMS, TestedTree, options, random, rect, window};
 use terrane_pmem::PersistenceDomain;
 use terrane_pmtree::Rect;
 use terrane_pmtree::fbr::{FbrTree, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
+use terrane_pmtree::pear::{self, PearTree};
 use terrane_pmtree::pmr::{self, PmrTree};
 use terrane_storage::RealStorage;
 use terrane_testkit::killed;
+
+/// Held by the test that runs. A process that another test starts would keep a pool locked which is
+/// open here, until the process has begun its own program.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the other tests.
+fn alone() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 const THREADS: u64 = 4;
 /// A thread deletes each entry after this many further insertions.
@@ -23,6 +35,7 @@ const LIFETIME: u64 = 300;
 const FBR: &str = "fbr";
 const LOGGED: &str = "logged";
 const PMR: &str = "pmr";
+const PEAR: &str = "pear";
 
 fn small() -> Options {
     options(PersistenceDomain::PageCache, 6, Rebalancing::InPlace)
@@ -34,6 +47,10 @@ fn small_logged() -> logged::Options {
 
 fn small_pmr() -> pmr::Options {
     PmrTree::<2>::options(PersistenceDomain::PageCache, 6)
+}
+
+fn small_pear() -> pear::Options {
+    PearTree::<2>::options(PersistenceDomain::PageCache, 6)
 }
 
 fn open<T: TestedTree<2>>(directory: &Path, name: &str, options: &T::Options) -> T {
@@ -76,19 +93,23 @@ fn change_by_threads<T: TestedTree<2>>(directory: &Path, name: &str, options: &T
 fn a_tree_whose_process_is_killed_again_and_again_keeps_what_was_acknowledged() {
     // The test runs itself as that process.
     if let Some(directory) = killed::place() {
-        match [LOGGED, PMR].into_iter().find(|name| directory.join(name).exists()) {
+        match [LOGGED, PMR, PEAR].into_iter().find(|name| directory.join(name).exists()) {
             Some(LOGGED) => change_by_threads::<LoggedTree<2>>(&directory, LOGGED, &small_logged()),
+            Some(PEAR) => change_by_threads::<PearTree<2>>(&directory, PEAR, &small_pear()),
             Some(_) => change_by_threads::<PmrTree<2>>(&directory, PMR, &small_pmr()),
             None => change_by_threads::<FbrTree<2>>(&directory, FBR, &small()),
         }
         return;
     }
+    let _turn = alone();
     for leaves in FORMS {
         let both = BOTH.map(|rebalancing| Options { leaves, rebalancing, ..small() });
         kill_again_and_again::<FbrTree<2>>(FBR, &both);
     }
     kill_again_and_again::<LoggedTree<2>>(LOGGED, &[small_logged()]);
     kill_again_and_again::<PmrTree<2>>(PMR, &[small_pmr()]);
+    let in_pool = pear::Options { budget: pear::Budget::Nodes(0), ..small_pear() };
+    kill_again_and_again::<PearTree<2>>(PEAR, &[small_pear(), in_pool]);
 }
 
 /// Opens it with the next of the options each time.

@@ -80,3 +80,18 @@ fn an_insertion_takes_two_flushes_and_two_fences_a_deletion_one_of_each_and_a_se
     let search = counters(&|| assert_eq!(window(&tree, &rects[8]), [1]));
     assert_eq!((search.flushes, search.fences, search.stores), (0, 0, 0));
 }
+
+#[test]
+fn moves_in_the_background_end_when_the_budget_is_used() {
+    let options =
+        Options { persisting: Persisting::Background, ..options(PersistenceDomain::Adr, 4, Budget::Nodes(5)) };
+    let mut tree = PearTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    (0..200).for_each(|number| tree.insert(&Rect::point([f64::from(number), 0.0]).unwrap(), 0).unwrap());
+    assert!(tree.volatile_nodes() > 5);
+    for budget in [5, 9, 0, 3] {
+        tree.set_budget(Budget::Nodes(budget)).unwrap();
+        assert!(tree.adapt_step(1000).unwrap() < 1000);
+        assert_eq!((tree.volatile_nodes(), tree.adapt_step(1).unwrap()), (budget, 0));
+    }
+    assert_eq!(tree.check().unwrap().entries, 200);
+}

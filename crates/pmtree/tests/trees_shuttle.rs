@@ -7,4 +7,5 @@ mod btree_shuttle;
 mod entries;
 mod fbr_shuttle;
 mod fbr_stopped_shuttle;
+mod pear_shuttle;
 mod pmr_shuttle;

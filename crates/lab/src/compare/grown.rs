@@ -15,8 +15,13 @@ use crate::workload;
 /// The system whose targets are judged: the tree with its defaults. Its other form is shown beside
 /// it.
 const FBR_TREE: &str = "fbr-tree";
+/// The PeaR-Tree without nodes in memory, and with all inner nodes there.
+const PEAR_TREE: &str = "pear-tree";
+const PEAR_TREE_IN_MEMORY: &str = "pear-tree-in-memory";
 /// The figures of every tree are divided by those of this system.
 const BASELINE: &str = "rstar-dynamic";
+/// A tree that was packed at once. It is searched faster than a grown one.
+const PACKED: &str = "rstar";
 
 /// Grows each tree once per round, and asks those of the last round.
 pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
@@ -56,9 +61,17 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
         }
     }
     table.ratio_target(FBR_TREE, "cpu", BASELINE, Bound::AtMost(1.5));
+    table.ratio_target(PEAR_TREE, "cpu", BASELINE, Bound::AtMost(1.0));
+    table.ratio_target(PEAR_TREE, "cpu", FBR_TREE, Bound::AtMost(0.8));
+    table.ratio_target(PEAR_TREE_IN_MEMORY, "cpu", BASELINE, Bound::AtMost(0.7));
     emit(table)?;
 
     let mut instances: Vec<Instance> = subjects.into_iter().filter_map(|(_, instance)| instance).collect();
+    for system in laboratory.with_role(Role::Packed) {
+        let (name, folder) = (system.name(), laboratory.folder()?);
+        let reader = system.build(&parts, folder.path())?;
+        instances.push(Instance { row: name.to_owned(), system: name, components: 1, reader, _folder: folder });
+    }
     let tree = NeighbourTree::new(points);
     let count = workload::query_count(points.len());
     for hits in HITS {
@@ -70,6 +83,8 @@ pub fn run(laboratory: &Laboratory, emit: &mut Emit<'_>) -> Result<()> {
         let params = json!({"points": points.len(), "hits": hits, "queries": count});
         fill(&mut table, &instances, &params, values, laboratory, BASELINE);
         table.ratio_target(FBR_TREE, "cpu", BASELINE, Bound::AtMost(1.0));
+        table.ratio_target(PEAR_TREE, "cpu", FBR_TREE, Bound::AtMost(0.7));
+        table.ratio_target(PEAR_TREE, "cpu", PACKED, Bound::AtMost(1.0));
         emit(table)?;
     }
     let queries = workload::nearest(points, &tree, NEIGHBOURS, count)?;

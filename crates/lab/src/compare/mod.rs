@@ -8,6 +8,7 @@ mod deletes;
 mod floor;
 mod grown;
 mod inserts;
+mod maps;
 mod process;
 mod queries;
 mod reopen;
@@ -53,11 +54,13 @@ pub enum Section {
     Size,
     /// Peak memory of imports, merges, full queries and second processes.
     Memory,
+    /// Ordered maps by themselves.
+    Maps,
 }
 
 impl Section {
     /// All sections, in the order they run.
-    pub const ALL: [Section; 10] = [
+    pub const ALL: [Section; 11] = [
         Section::Build,
         Section::Windows,
         Section::Nearest,
@@ -68,6 +71,7 @@ impl Section {
         Section::Reopen,
         Section::Size,
         Section::Memory,
+        Section::Maps,
     ];
 
     /// Name on the command line and in `experiment`.
@@ -83,6 +87,7 @@ impl Section {
             Section::Reopen => "reopen",
             Section::Size => "size",
             Section::Memory => "memory",
+            Section::Maps => "maps",
         }
     }
 
@@ -99,6 +104,7 @@ impl Section {
             Section::Reopen => "open after SIGKILL: time to the first answer, log replay, nothing lost",
             Section::Size => "bytes on disk and in indexes, with dense and with random keys",
             Section::Memory => "peak memory of import, merge, full query and second-process reader",
+            Section::Maps => "ordered maps of integers, in a file and in memory: CPU of insertions and look-ups",
         }
     }
 
@@ -251,6 +257,9 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<()> {
     }
     if chosen(Section::Memory) {
         process::memory(&laboratory, &mut emit)?;
+    }
+    if chosen(Section::Maps) {
+        maps::run(&laboratory, &mut emit)?;
     }
     ensure!(
         !is_empty,

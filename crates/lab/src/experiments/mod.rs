@@ -3,10 +3,13 @@
 //! There is no persistent memory here. Counts come from counting back-ends, and times from runs on
 //! the page cache. Neither is a figure of a device.
 
+pub mod btree;
 pub mod fbr;
 mod insertions;
 pub mod lsm;
+pub mod pear;
 pub mod pmr;
+mod workers;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -35,7 +38,12 @@ pub struct Experiment {
 
 /// All experiments, in the order of the papers.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
-    fbr::EXPERIMENTS.iter().chain(pmr::EXPERIMENTS).chain(lsm::EXPERIMENTS)
+    fbr::EXPERIMENTS
+        .iter()
+        .chain(pmr::EXPERIMENTS)
+        .chain(pear::EXPERIMENTS)
+        .chain(btree::EXPERIMENTS)
+        .chain(lsm::EXPERIMENTS)
 }
 
 /// Options that every experiment takes.

@@ -43,7 +43,7 @@ impl System for Rstar {
 
     fn roles(&self) -> &'static [Role] {
         match self {
-            Rstar::BulkLoaded => &[Role::Build, Role::Queries],
+            Rstar::BulkLoaded => &[Role::Build, Role::Queries, Role::Packed],
             Rstar::Dynamic => &[Role::Build, Role::Queries, Role::Grown, Role::UnsyncedWrites],
         }
     }

@@ -1,11 +1,11 @@
 //! The check of every invariant of the structure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use terrane_pmem::{Backend, View};
 
 use super::layout::{META, NEXT, count, level};
-use super::log::{self, Entries, Found};
+use super::log::{self, Found};
 use super::method::Method;
 use super::place;
 use super::tree::BTree;
@@ -26,10 +26,15 @@ pub struct Census {
     pub height: u64,
 }
 
+/// The block that a value owns, and its length.
+type Owned<'a, const V: usize> = dyn Fn(&[u64; V]) -> Option<(u64, u64)> + 'a;
+
 /// The state of a check.
-struct Walk<const K: usize> {
+struct Walk<'a, const V: usize> {
     census: Census,
-    reached: BTreeSet<u64>,
+    /// Blocks with their lengths.
+    reached: BTreeMap<u64, u64>,
+    owned: &'a Owned<'a, V>,
     /// Leaves in the order of their keys, with their successors.
     leaves: Vec<(u64, u64)>,
 }
@@ -43,6 +48,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     ///
     /// It reads the whole tree. Nobody else can use the tree meanwhile.
     pub fn check(&mut self) -> Result<Census> {
+        self.check_with(|_| None)
+    }
+
+    /// Does the same for a tree with values that own blocks, each with its length.
+    pub(crate) fn check_with(&mut self, owned: impl Fn(&[u64; V]) -> Option<(u64, u64)>) -> Result<Census> {
         for index in 0..log::ENTRIES {
             if !matches!(log::read(&self.pool, &self.layout, self.block, index)?, Found::Free) {
                 return Err(self.damaged(self.block, format!("entry {index} of the log is still in use")));
@@ -50,9 +60,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let root = self.root();
         let height = level(self.node(root)?.load(META));
-        let mut walk =
-            Walk { census: Census { height, ..Census::default() }, reached: BTreeSet::new(), leaves: Vec::new() };
-        walk.reached.insert(self.block);
+        let census = Census { height, ..Census::default() };
+        let reached = BTreeMap::from([(self.block, self.block_length())]);
+        let mut walk = Walk { census, reached, owned: &owned, leaves: Vec::new() };
         if height > LEVEL_MAX {
             return Err(self.damaged(root, format!("the root has the impossible level {height}")));
         }
@@ -68,10 +78,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if M::INNER_IN_MEMORY && walk.leaves.first().is_none_or(|(leaf, _)| *leaf != first) {
             return Err(self.damaged(self.root_word(), format!("the chain begins at {first}, not at the first leaf")));
         }
-        let block_length = Entries::new(&self.layout, self.block).block_length();
-        let node_length = self.layout.node_length();
-        blocks::check(&mut self.pool, (self.block, block_length), node_length, &walk.reached)?;
-        Ok(walk.census)
+        let Walk { census, reached, .. } = walk;
+        blocks::check_all(&mut self.pool, self.block, &reached)?;
+        Ok(census)
     }
 
     /// Checks a subtree whose keys must be at least the first bound and below the second.
@@ -80,9 +89,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         node: u64,
         expected: u64,
         (from, to): (Option<[u64; K]>, Option<[u64; K]>),
-        walk: &mut Walk<K>,
+        walk: &mut Walk<'_, V>,
     ) -> Result<()> {
-        if place::in_memory(node).is_none() && !walk.reached.insert(node) {
+        let length = self.layout.node_length();
+        if place::in_memory(node).is_none() && walk.reached.insert(node, length).is_some() {
             return Err(self.damaged(node, "a node is linked twice"));
         }
         let view = self.node(node)?;
@@ -109,6 +119,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if expected == 0 {
             let entries = self.layout.entries_of(view);
             check_keys(&mut entries.iter().map(|(key, _)| *key))?;
+            for (owned, length) in entries.iter().filter_map(|(_, value)| (walk.owned)(value)) {
+                if walk.reached.insert(owned, length).is_some() {
+                    return Err(self.damaged(owned, "a block is linked twice"));
+                }
+            }
             walk.census.leaves += 1;
             walk.census.entries += entries.len() as u64;
             walk.leaves.push((node, view.load(NEXT)));

@@ -3,7 +3,6 @@
 use terrane_pmem::Backend;
 
 use super::method::Method;
-use super::place;
 use super::tree::{BTree, Place, Step};
 use crate::Result;
 
@@ -35,12 +34,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let key = &keys[cursor.number];
             let Some(place) = cursor.place.or_else(|| self.begin()) else { continue };
             match self.step(&place, key)? {
-                Step::Below(below) => {
-                    if place::in_memory(below.met.node).is_none() {
-                        self.backend().prefetch(below.met.node, self.layout.node_length());
-                    }
-                    cursor.place = Some(below);
-                }
+                // The step has announced it to the memory.
+                Step::Below(below) => cursor.place = Some(below),
                 Step::Changed => cursor.place = None,
                 Step::Leaf => {
                     let found = self.layout.find(self.node(place.met.node)?, key);

@@ -41,6 +41,7 @@ pub use bitmap::{PersistentUnsorted, Unsorted, UnsortedLeaf};
 pub use check::Census;
 pub use fast::{Fast, FastFair, FastFairSp};
 pub use map::{PersistentMap, Visit};
+pub(crate) use open::{Extension, key_words};
 pub use operations::Compared;
 pub use options::Options;
 pub use sorted::{BTreeWal, Sorted, VolatileBTree};

@@ -16,6 +16,17 @@ const CREATE: Site = Site::new("btree.create");
 const CREATE_ROOT: Site = Site::new("btree.create.root");
 const CREATE_LINK: Site = Site::new("btree.create.link");
 
+/// Words behind the log for a structure that is built upon the tree.
+pub(crate) struct Extension<B: Backend> {
+    /// Identifies the layout of pools that hold such a structure.
+    pub(crate) layout_id: u64,
+    /// Bytes. They are 0 in a new tree, except for the first word.
+    pub(crate) length: u64,
+    pub(crate) first_word: u64,
+    /// Checks these words at an offset, before the file changes.
+    pub(crate) verify: fn(&Pool<B>, u64) -> Result<()>,
+}
+
 /// A verified tree.
 struct Verified<const K: usize, const V: usize> {
     block: u64,
@@ -27,10 +38,25 @@ struct Verified<const K: usize, const V: usize> {
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Creates a tree in a new pool under a free name.
     pub fn create(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
+        Self::create_extended(storage, name, options, &Self::plain())
+    }
+
+    fn plain() -> Extension<B> {
+        Extension { layout_id: M::LAYOUT_ID, length: 0, first_word: 0, verify: |_, _| Ok(()) }
+    }
+
+    /// Creates a tree with an extension.
+    pub(crate) fn create_extended(
+        storage: &dyn Storage,
+        name: &str,
+        options: &Options,
+        extension: &Extension<B>,
+    ) -> Result<Self> {
         let layout = Self::layout_of(options)?;
-        let of_pool = creation::pool_options(M::LAYOUT_ID, &options.pool);
-        let (pool, block) = creation::create(storage, name, &of_pool, |pool| Self::initialise(pool, &layout))?;
-        Ok(Self::new(pool, layout, block))
+        let of_pool = creation::pool_options(extension.layout_id, &options.pool);
+        let initialise = |pool: &Pool<B>| Self::initialise(pool, &layout, extension);
+        let (pool, block) = creation::create(storage, name, &of_pool, initialise)?;
+        Ok(Self::new(pool, layout, block, extension.length))
     }
 
     /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
@@ -45,12 +71,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// 3. If the root word names no tree, the pool has no blocks.
     /// 4. If operations are not durable, the tree was closed.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
-        let found = Pool::find(storage, name, &creation::pool_options(M::LAYOUT_ID, &options.pool))?;
-        let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool())? else {
+        Self::open_extended(storage, name, options, &Self::plain())
+    }
+
+    /// Opens a tree with an extension.
+    pub(crate) fn open_extended(
+        storage: &dyn Storage,
+        name: &str,
+        options: &Options,
+        extension: &Extension<B>,
+    ) -> Result<Self> {
+        let found = Pool::find(storage, name, &creation::pool_options(extension.layout_id, &options.pool))?;
+        let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool(), extension)? else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout_of(options)?;
-            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout))?;
-            return Ok(Self::new(pool, layout, block));
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout, extension))?;
+            return Ok(Self::new(pool, layout, block, extension.length));
         };
         if !M::IS_DURABLE && !found.was_closed() {
             return Err(Error::NotClosed { pool: found.pool().name().to_owned(), tree: M::NAME });
@@ -62,7 +98,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let pool = found.take()?;
         recover::recover(&pool, &layout, block)?;
-        let tree = Self::new(pool, layout, block);
+        let tree = Self::new(pool, layout, block, extension.length);
         if M::INNER_IN_MEMORY {
             tree.rebuild()?;
         }
@@ -82,8 +118,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
     /// pool's root word is stored. Gives the offset of its block.
-    fn initialise(pool: &Pool<B>, layout: &Layout<K, V>) -> Result<u64> {
-        let length = Entries::new(layout, 0).block_length();
+    fn initialise(pool: &Pool<B>, layout: &Layout<K, V>, extension: &Extension<B>) -> Result<u64> {
+        let log_end = Entries::new(layout, 0).block_length();
+        let length = log_end + extension.length;
         pool.check_block_length(length.max(layout.node_length()))?;
         let mut intent = pool.intent();
         let block = intent.acquire(length, ROOT)?;
@@ -96,6 +133,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         backend.store(block + KEY_WORDS, K as u64);
         backend.store(block + VALUE_WORDS, V as u64);
         backend.store(block + ROOT_WORD, root);
+        if extension.length > 0 {
+            backend.store(block + log_end, extension.first_word);
+        }
         backend.flush(block..block + length, CREATE);
         let mut leaf = vec![0; layout.words];
         layout.fill_leaf(&mut leaf, 0, &[]);
@@ -114,7 +154,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
 /// Verifies the tree, if there is one. It is an error if there is another structure or a damaged
 /// tree.
-fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>) -> Result<Option<Verified<K, V>>> {
+fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    extension: &Extension<B>,
+) -> Result<Option<Verified<K, V>>> {
     let block = pool.backend().load(ROOT);
     if block == 0 {
         return Ok(None);
@@ -133,7 +176,9 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>)
     }
     let layout = Layout::<K, V>::new(node_length, M::FORM)
         .ok_or_else(|| damaged(pool, block, format!("nodes of {node_length} bytes are impossible")))?;
-    blocks::check_own(pool, block, Entries::new(&layout, block).block_length())?;
+    let log_end = Entries::new(&layout, block).block_length();
+    blocks::check_own(pool, block, log_end + extension.length)?;
+    (extension.verify)(pool, block + log_end)?;
     let mut is_changing = false;
     for index in 0..log::ENTRIES {
         is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
@@ -142,6 +187,16 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(pool: &Pool<B>)
         check_nodes::<M, K, V, B>(pool, &layout, block)?;
     }
     Ok(Some(Verified { block, layout, is_changing }))
+}
+
+/// The number of words that the keys of a tree have, as its block says.
+pub(crate) fn key_words<B: Backend>(pool: &Pool<B>, block: u64) -> Result<u64> {
+    pool.check_range(block, LOG_START)?;
+    let words = pool.backend().load(block + KEY_WORDS);
+    match [1, 2, 4, 8].contains(&words) {
+        true => Ok(words),
+        false => Err(damaged(pool, block, format!("keys of {words} words are impossible"))),
+    }
 }
 
 /// Checks the nodes that an opening relies on, in a tree with nothing to complete.

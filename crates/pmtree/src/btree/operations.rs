@@ -84,6 +84,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         self.change(key, |before| before.map_or(Action::Keep, |_| Action::Remove))
     }
 
+    /// Inserts a key, or changes its value, if `accepts` accepts the value before. Gives that
+    /// value.
+    pub(crate) fn upsert_if(
+        &self,
+        key: &[u64; K],
+        value: &[u64; V],
+        accepts: impl Fn(Option<&[u64; V]>) -> bool,
+    ) -> Result<Option<[u64; V]>> {
+        self.change(key, |before| if accepts(before) { Action::Put(*value) } else { Action::Keep })
+    }
+
+    /// Removes a key if `accepts` accepts its value. Gives that value.
+    pub(crate) fn remove_if(&self, key: &[u64; K], accepts: impl Fn(&[u64; V]) -> bool) -> Result<Option<[u64; V]>> {
+        self.change(key, |before| before.filter(|before| accepts(before)).map_or(Action::Keep, |_| Action::Remove))
+    }
+
     /// Changes the value of a key as `decide` says. Gives the value before.
     fn change(&self, key: &[u64; K], decide: impl Fn(Option<&[u64; V]>) -> Action<V>) -> Result<Option<[u64; V]>> {
         let mut needs_log = M::LOGS_LEAVES;

@@ -25,6 +25,8 @@ pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {
     pub(super) layout: Layout<K, V>,
     /// Offset of the block that holds the shape, the root word and the log.
     pub(super) block: u64,
+    /// Bytes behind the log, for a structure that is built upon the tree.
+    extension_length: u64,
     pub(super) versions: Versions,
     pub(super) log: Log,
     /// Inner nodes in memory, each behind its version.
@@ -67,12 +69,22 @@ impl Met<'_> {
 }
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
-    pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64) -> Self {
+    pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64, extension_length: u64) -> Self {
         let versions = Versions::new(layout.node_length());
         let log = Log::new(pool.backend(), log::Entries::new(&layout, block));
         let inners = Arena::new(1 + layout.words);
         let memory_root = AtomicU64::new(pool.backend().load(block + ROOT_WORD));
-        Self { pool, layout, block, versions, log, inners, memory_root, method: PhantomData }
+        Self { pool, layout, block, extension_length, versions, log, inners, memory_root, method: PhantomData }
+    }
+
+    /// Offset of the words behind the log.
+    pub(crate) fn extension(&self) -> u64 {
+        self.block + log::Entries::new(&self.layout, self.block).block_length()
+    }
+
+    /// Bytes of the tree's block.
+    pub(super) fn block_length(&self) -> u64 {
+        self.extension() - self.block + self.extension_length
     }
 
     /// The pool, to count what operations cost.
@@ -216,6 +228,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
         let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+        if place::in_memory(child).is_none() {
+            // While the version is read, which lies elsewhere.
+            self.backend().prefetch(child, self.layout.node_length());
+        }
         let child = self.meet_child(met, child);
         Ok(child.map_or(Step::Changed, |met| Step::Below(Place { met, level: Some(below) })))
     }

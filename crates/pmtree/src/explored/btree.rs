@@ -12,6 +12,7 @@ use terrane_pmem::explorer::{Checked, Dropped, Place, Subject};
 use terrane_pmem::{Backend, Dropping, Traced};
 use terrane_storage::{File, OpenMode, Storage};
 
+use super::map::make_map;
 use super::subject::{MEDIA, in_small_chunks};
 use crate::btree::{BTree, BTreeWal, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted};
 use crate::{Durability, PersistenceDomain, PersistentTree};
@@ -25,7 +26,7 @@ const VALUES: u64 = 3;
 /// Steps of a random history.
 const STEPS: usize = 90;
 
-const PLACES: [Place; 17] = [
+const PLACES: [Place; 21] = [
     Place::both("btree.bitmap.entry"),
     Place::both("btree.bitmap.move"),
     Place::both("btree.bitmap.put"),
@@ -43,6 +44,10 @@ const PLACES: [Place; 17] = [
     Place::flush("btree.log.later"),
     Place::fence("btree.log.new"),
     Place::flush("btree.new"),
+    Place::both("map.note.clear"),
+    Place::both("map.note.key"),
+    Place::both("map.note.name"),
+    Place::flush("map.value.fill"),
 ];
 
 /// An operation on a map.
@@ -149,7 +154,7 @@ fn wide_value<const V: usize>(value: u64) -> [u64; V] {
     [value; V]
 }
 
-fn text(error: crate::Error) -> String {
+pub(super) fn text(error: crate::Error) -> String {
     error.to_string()
 }
 
@@ -212,7 +217,7 @@ type Traceable<M, const K: usize, const V: usize> = BTree<M, K, V, Dropping<Trac
 
 type Make = fn(&dyn Storage, &Options, bool) -> Checked<Box<dyn NarrowMap>>;
 
-const NAME: &str = "tree";
+pub(super) const NAME: &str = "tree";
 
 /// Creates a tree, or opens it.
 fn make<T, const K: usize, const V: usize>(
@@ -261,11 +266,13 @@ impl ExploredMap {
                 Self::configured("wal-2-2", make::<Traceable<BTreeWal, 2, 2>, 2, 2>, 128, medium),
                 Self::configured("fast-2-2", make::<Traceable<FastFair, 2, 2>, 2, 2>, 192, medium),
                 Self::configured("sp-2-2", make::<Traceable<FastFairSp, 2, 2>, 2, 2>, 192, medium),
+                Self::configured("map-integers", make_map::<u64>, 192, medium),
             ]
         });
         let narrow = [
             Self::configured("unsorted-1-1", make::<Traceable<PersistentUnsorted, 1, 1>, 1, 1>, 128, MEDIA[0]),
             Self::configured("unsorted-1-2", make::<Traceable<PersistentUnsorted, 1, 2>, 1, 2>, 192, MEDIA[0]),
+            Self::configured("map-texts", make_map::<str>, 128, MEDIA[0]),
             Self::configured("wal-1-1", make::<Traceable<BTreeWal, 1, 1>, 1, 1>, 128, MEDIA[0]),
             Self::configured("fast-1-1", make::<Traceable<FastFair, 1, 1>, 1, 1>, 128, MEDIA[0]),
             Self::configured("fast-1-2", make::<Traceable<FastFair, 1, 2>, 1, 2>, 256, MEDIA[0]),

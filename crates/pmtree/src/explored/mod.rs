@@ -7,6 +7,7 @@ mod btree;
 mod fbr;
 #[cfg(feature = "baselines")]
 mod logged;
+mod map;
 mod pear;
 mod pmr;
 mod small;

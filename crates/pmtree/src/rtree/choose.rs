@@ -13,15 +13,6 @@ struct Cost {
     area: f64,
 }
 
-impl Cost {
-    #[inline]
-    fn new<const D: usize>(child: &Rect<D>, rect: &Rect<D>) -> Self {
-        let union = child.union(rect);
-        let area = child.area();
-        Self { enlargement: growth(area, union.area()), margin_growth: growth(child.margin(), union.margin()), area }
-    }
-}
-
 /// How much more `after` is; infinite if both are infinite.
 #[inline]
 pub(super) fn growth(before: f64, after: f64) -> f64 {
@@ -37,7 +28,14 @@ pub(super) fn least_enlargement<const D: usize, K>(
 ) -> Option<(K, Rect<D>)> {
     let mut best: Option<(Cost, (K, Rect<D>))> = None;
     for (key, child) in children {
-        let cost = Cost::new(&child, rect);
+        let area = child.area();
+        let union = child.union(rect);
+        let enlargement = growth(area, union.area());
+        // Most children grow more than one that was seen before.
+        if best.as_ref().is_some_and(|(least, _)| enlargement > least.enlargement) {
+            continue;
+        }
+        let cost = Cost { enlargement, margin_growth: growth(child.margin(), union.margin()), area };
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             best = Some((cost, (key, child)));
         }

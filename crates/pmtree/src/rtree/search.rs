@@ -48,6 +48,9 @@ pub(super) struct Extent {
     pub(super) visited: usize,
 }
 
+/// Entries that a window has room for at first.
+const HITS: usize = 32;
+
 /// Entries that overlap a window.
 pub(super) struct Window<'q, const D: usize> {
     query: &'q Rect<D>,
@@ -57,7 +60,7 @@ pub(super) struct Window<'q, const D: usize> {
 
 impl<'q, const D: usize> Window<'q, D> {
     pub(super) fn new(query: &'q Rect<D>) -> Self {
-        Self { query, hits: Vec::new(), visited: 0 }
+        Self { query, hits: Vec::with_capacity(HITS), visited: 0 }
     }
 
     pub(super) fn into_hits(self) -> Vec<(Rect<D>, u64)> {

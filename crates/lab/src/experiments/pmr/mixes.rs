@@ -7,8 +7,8 @@ use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use super::data::DataSet;
-use super::threads::{Run, in_threads};
 use super::{Kind, Shape, Tree, create};
+use crate::experiments::workers::{Run, in_threads};
 use crate::experiments::{Setup, medians};
 use crate::measure;
 use crate::progress::progress;

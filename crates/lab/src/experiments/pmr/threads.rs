@@ -1,16 +1,15 @@
 //! Insertions by several threads (section 5.4, Figure 11(a)).
 
-use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::Native;
 use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use super::{Kind, RandomBoxes, Shape, Tree, create};
+use crate::experiments::workers::{Run, in_threads};
 use crate::experiments::{Setup, medians};
 use crate::measure;
 use crate::report::{Emit, Table};
@@ -22,48 +21,6 @@ const SHAPES: [Shape; 4] = [
     Shape { kind: Kind::Pmr, fan_out: 336 },
     Shape { kind: Kind::SelfValidating, fan_out: 96 },
 ];
-
-/// The time of threads that work at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
-    /// From the start to the end of all.
-    pub(super) wall: Duration,
-    /// Sums over the threads: from the start to each one's end, and the part in which it neither
-    /// ran nor waited for a core.
-    present: Duration,
-    blocked: Duration,
-}
-
-impl Run {
-    /// The share of the threads' time in which they were blocked: by locks, as the page cache holds
-    /// everything.
-    pub(super) fn blocked(&self) -> f64 {
-        self.blocked.as_secs_f64() / self.present.as_secs_f64()
-    }
-}
-
-/// Lets threads with these numbers work at once.
-pub(super) fn in_threads(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<Run> {
-    let (begin, work) = (&Barrier::new(threads + 1), &work);
-    thread::scope(|scope| {
-        let run = move |number| {
-            begin.wait();
-            let (start, scheduled) = (Instant::now(), measure::thread_scheduled()?);
-            work(number)?;
-            let present = start.elapsed();
-            anyhow::Ok((present, present.saturating_sub(measure::thread_scheduled()? - scheduled)))
-        };
-        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || run(number))).collect();
-        begin.wait();
-        let start = Instant::now();
-        let mut all = Run { wall: Duration::ZERO, present: Duration::ZERO, blocked: Duration::ZERO };
-        for worker in workers {
-            let (present, blocked) = worker.join().map_err(|_| anyhow!("a thread has panicked"))??;
-            all = Run { present: all.present + present, blocked: all.blocked + blocked, ..all };
-        }
-        Ok(Run { wall: start.elapsed(), ..all })
-    })
-}
 
 /// Measures each tree with each number of threads.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Insertion: the leaf is locked, boxes grow from the leaf to the root, the entry is written, and
 //! counts when its bit does.
 
+use smallvec::SmallVec;
 use terrane_pmem::{Backend, Guard, Site};
 
 use super::layout::{BITMAP, DIRTY};
@@ -16,6 +17,9 @@ const ENLARGE: Site = Site::new("pear.insert.enlarge");
 const RELY: Site = Site::new("pear.insert.rely");
 const ENTRY: Site = Site::new("pear.insert.entry");
 const MAP: Site = Site::new("pear.insert.map");
+
+/// Slots of the nodes of a way in their parents.
+type Slots = SmallVec<[usize; 8]>;
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Inserts a box with a payload. When it returns, the entry is durable. If it fails, the entry
@@ -37,7 +41,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// Whether the entry was inserted; if not, nodes have changed, or were split.
     fn try_insert(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
-        let Some(way) = self.descend(rect, guard)? else { return Ok(false) };
+        let Some((way, chosen)) = self.descend(rect, guard)? else { return Ok(false) };
         let Some(leaf) = self.lock(way[way.len() - 1])? else { return Ok(false) };
         let Some(slot) = leaf.free_slot() else {
             if self.is_unrepaired(&way)? {
@@ -53,7 +57,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             self.adapt_down_in_place(guard)?;
             return Ok(false);
         };
-        if !self.enlarge_above(&way, rect)? {
+        if !self.enlarge_above(&way, &chosen, rect)? {
             return Ok(false);
         }
         leaf.write_branch(slot, &(*rect, payload), ENTRY);
@@ -70,9 +74,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         leaf.store(DIRTY, 0);
     }
 
-    /// The way to the leaf whose boxes grow least. `None` if nodes have changed meanwhile.
-    fn descend(&self, rect: &Rect<D>, guard: &Guard<'_>) -> Result<Option<Way>> {
-        let mut way = Way::new();
+    /// The way to the leaf whose boxes grow least, and the slots of its nodes in their parents.
+    /// `None` if nodes have changed meanwhile.
+    fn descend(&self, rect: &Rect<D>, guard: &Guard<'_>) -> Result<Option<(Way, Slots)>> {
+        let (mut way, mut all_chosen) = (Way::new(), Slots::new());
         let mut at = self.root();
         let mut node = self.node(at)?;
         loop {
@@ -83,19 +88,21 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             way.push(at);
             let level = node.level();
             if level == 0 {
-                return Ok(Some(way));
+                return Ok(Some((way, all_chosen)));
             }
             let chosen = loop {
                 let Some(sequence) = self.await_even(&node) else { return Ok(None) };
                 let chosen = choose::least_enlargement(node.rects(level, node.bitmap()), rect);
-                let child = chosen.map(|(slot, _)| node.target(level, slot));
+                let child = chosen.map(|(slot, _)| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
                     break child;
                 }
             };
-            let Some(child) = chosen else {
+            let Some((slot, child)) = chosen else {
                 return Err(self.damaged(at, "an inner node has no children"));
             };
+            all_chosen.push(slot);
+            node.prefetch(child);
             node = self.child_of(&node, child)?;
             at = child;
         }
@@ -106,9 +113,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ///
     /// Bottom-up, since a box shrinks under the locks of its node and of the node below: once a box
     /// contains this one, those above cannot shrink below it.
-    fn enlarge_above(&self, way: &Way, rect: &Rect<D>) -> Result<bool> {
-        for pair in way.windows(2).rev() {
-            if !self.enlarge(pair[0], pair[1], rect)? {
+    fn enlarge_above(&self, way: &Way, chosen: &Slots, rect: &Rect<D>) -> Result<bool> {
+        for (pair, &slot) in way.windows(2).zip(chosen).rev() {
+            if !self.enlarge(pair[0], (pair[1], slot), rect)? {
                 return Ok(false);
             }
         }
@@ -116,11 +123,13 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(way.first() == Some(&self.root()))
     }
 
-    fn enlarge(&self, parent: u64, child: u64, rect: &Rect<D>) -> Result<bool> {
+    /// The child was in a slot, and is likely to be there still.
+    fn enlarge(&self, parent: u64, (child, slot): (u64, usize), rect: &Rect<D>) -> Result<bool> {
         let node = self.node(parent)?;
         let Some(sequence) = self.await_even(&node) else { return Ok(false) };
         let level = node.level();
-        let Some(slot) = node.slot_of(child) else { return Ok(false) };
+        let is_there = node.bitmap() >> slot & 1 == 1 && node.target(level, slot) == child;
+        let Some(slot) = is_there.then_some(slot).or_else(|| node.slot_of(child)) else { return Ok(false) };
         if node.rect(level, slot).contains(rect) {
             // Another insertion may have enlarged it, and not have fenced yet. The entry's fence
             // makes it durable.

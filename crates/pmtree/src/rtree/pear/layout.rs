@@ -180,14 +180,23 @@ impl<const D: usize> Layout<D> {
     /// The box of its words.
     #[inline]
     pub(super) fn decode(&self, level: u64, word: impl Fn(usize) -> u64) -> Rect<D> {
-        if self.is_single(level) {
-            let words: [u64; D] = std::array::from_fn(&word);
-            let corner = |shift: u32| words.map(|word| f64::from(f32::from_bits((word >> shift) as u32)));
-            Rect::raw(corner(0), corner(32))
-        } else {
-            let corner = |first: usize| std::array::from_fn(|axis| f64::from_bits(word(first + axis)));
-            Rect::raw(corner(0), corner(D))
+        match self.is_single(level) {
+            true => Self::of_single(&std::array::from_fn(word)),
+            false => Self::of_double(&std::array::from_fn(&word), &std::array::from_fn(|axis| word(D + axis))),
         }
+    }
+
+    /// The box of words that each hold both bounds of an axis.
+    #[inline]
+    pub(super) fn of_single(words: &[u64; D]) -> Rect<D> {
+        let corner = |shift: u32| words.map(|word| f64::from(f32::from_bits((word >> shift) as u32)));
+        Rect::raw(corner(0), corner(32))
+    }
+
+    /// The box of the words of both corners.
+    #[inline]
+    pub(super) fn of_double(min: &[u64; D], max: &[u64; D]) -> Rect<D> {
+        Rect::raw(min.map(f64::from_bits), max.map(f64::from_bits))
     }
 
     /// The box of an entry as it is stored.

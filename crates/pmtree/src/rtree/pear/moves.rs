@@ -147,7 +147,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return Ok(None);
         }
         let level = node.level();
-        if !self.reserve(1) {
+        // In the background mode a reservation may exceed the budget.
+        let has_room = match self.budget() {
+            Budget::Nodes(most) => self.volatile_nodes() < most,
+            Budget::Levels(_) => true,
+        };
+        if !has_room || !self.reserve(1) {
             return Ok(Some(false));
         }
         if root.is_some() || self.placement.complete.load(Ordering::Acquire) >= level {

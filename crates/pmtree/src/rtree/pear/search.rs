@@ -178,6 +178,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<bool> {
         let entered = node.rects(level, bitmap).filter(|(_, rect)| target.enters(rect));
         let children: SmallVec<[u64; 64]> = entered.map(|(slot, _)| node.target(level, slot)).collect();
+        children.iter().for_each(|child| node.prefetch(*child));
         if node.sequence() != sequence {
             return Ok(false);
         }
