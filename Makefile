@@ -36,13 +36,13 @@ test:
 	$(CARGO) test --workspace $(FEATURES)
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
 
-# The package as a wheel has it: its Python files, and the extension as cargo builds it for tests.
+# The package as a wheel has it: its Python files, and the extension with what the tests are built with.
 PYTHON ?= python3
 PACKAGE := $(TARGET)/python/package
 ENVIRONMENT := $(TARGET)/python/environment
 
 test-python: $(ENVIRONMENT)/installed
-	$(CARGO) build -p terrane-python
+	$(CARGO) build --workspace $(FEATURES) --lib
 	mkdir -p $(PACKAGE)/terrane
 	cp crates/python/python/terrane/* $(PACKAGE)/terrane/
 	cp $(TARGET)/debug/lib_terrane.so $(PACKAGE)/terrane/_terrane.abi3.so
