@@ -1,4 +1,4 @@
-//! Calls with a geography become calls that measure in metres on the sphere, which the indexes serve.
+//! Calls with a geography become calls that measure in metres on the sphere. Indexes serve them.
 
 use std::any::Any;
 
@@ -6,39 +6,25 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, Result, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::comparisons::with_expressions;
 use crate::functions::{Function, OnGeography, SpatialFunction, on_geography};
 use crate::geometry::{is_geography, is_lonlat};
 
-/// Rewrites calls of functions of which an argument is a geography.
+/// Rewrites calls of functions with a geography.
 #[derive(Debug)]
 pub(crate) struct GeographyRule;
 
 impl AnalyzerRule for GeographyRule {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite_plan)?.data)
+        let rewrite_all = |expr: Expr, schema: &DFSchema| expr.transform_up(|expr| rewrite(expr, schema));
+        Ok(plan.transform_up_with_subqueries(|plan| with_expressions(plan, &rewrite_all))?.data)
     }
 
     fn name(&self) -> &'static str {
         "terrane_geographies"
-    }
-}
-
-fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = merge_schema(&plan.inputs());
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
-    })?;
-    match rewritten.transformed {
-        true => rewritten.map_data(LogicalPlan::recompute_schema),
-        false => Ok(rewritten),
     }
 }
 

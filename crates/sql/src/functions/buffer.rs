@@ -8,13 +8,11 @@ use geo::{Buffer, CoordsIter};
 use terrane_space::geometry::{Dimensions, GeometryKind, Tree, from_geo};
 
 use super::Kind::{Geometry as G, IntOrText, Number as N};
-use super::Returns;
 use super::access::dimension_of;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, shape};
 
 /// The functions.
-pub(super) const FUNCTIONS: &[Tail] =
-    &[Tail { names: &["st_buffer"], kinds: &[G, N, IntOrText], required: 2, returns: Returns::Geometry, call: buffer }];
+pub(super) const FUNCTIONS: &[Tail] = &[shape(&["st_buffer"], &[G, N, IntOrText], 2, buffer)];
 
 #[derive(Clone, Copy)]
 enum Cap {

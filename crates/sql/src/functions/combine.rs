@@ -12,28 +12,19 @@ use geo::{
 use terrane_space::geometry::{Dimensions, GeometryKind, Tree, check_valid, from_geo};
 
 use super::Kind::Geometry as G;
-use super::Returns;
 use super::network::Key;
 use super::noding::{noded, place_key};
 use super::overlay::is_simple;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[
-    of(&["st_intersection"], &[G, G], |a| combined(a, Operation::Intersection)),
-    of(&["st_union"], &[G, G], |a| combined(a, Operation::Union)),
-    of(&["st_difference"], &[G, G], |a| combined(a, Operation::Difference)),
-    of(&["st_symdifference"], &[G, G], |a| combined(a, Operation::SymDifference)),
-    of(&["st_unaryunion"], &[G], |a| Ok(Value::Geometry(united(a[0].wkb()?.to_vec(), &a[0].geo()?)))),
+    of(&["st_intersection"], &[G, G], 2, |a| combined(a, Operation::Intersection)),
+    of(&["st_union"], &[G, G], 2, |a| combined(a, Operation::Union)),
+    of(&["st_difference"], &[G, G], 2, |a| combined(a, Operation::Difference)),
+    of(&["st_symdifference"], &[G, G], 2, |a| combined(a, Operation::SymDifference)),
+    of(&["st_unaryunion"], &[G], 1, |a| Ok(Value::Geometry(united(a[0].wkb()?.to_vec(), &a[0].geo()?)))),
 ];
-
-const fn of(
-    names: &'static [&'static str],
-    kinds: &'static [super::Kind],
-    call: fn(&[Arg<'_>]) -> Result<Value>,
-) -> Tail {
-    Tail { names, kinds, required: kinds.len(), returns: Returns::Geometry, call }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {

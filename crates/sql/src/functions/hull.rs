@@ -8,22 +8,15 @@ use spade::{DelaunayTriangulation, Point2, Triangulation};
 use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree};
 
 use super::Kind::{Bool as B, Geometry as G, Int as I, Number as N};
-use super::Returns;
 use super::measure::distance;
 use super::network::{Key, area_tree, key, polygons, trace};
 use super::overlay::convex_hull;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[
-    Tail {
-        names: &["st_delaunaytriangles"],
-        kinds: &[G, N, I],
-        required: 1,
-        returns: Returns::Geometry,
-        call: delaunay_triangles,
-    },
-    Tail { names: &["st_concavehull"], kinds: &[G, N, B], required: 2, returns: Returns::Geometry, call: concave_hull },
+    of(&["st_delaunaytriangles"], &[G, N, I], 1, delaunay_triangles),
+    of(&["st_concavehull"], &[G, N, B], 2, concave_hull),
 ];
 
 /// Turns left.
@@ -94,6 +87,13 @@ impl Hull {
         distance(a, b).max(distance(b, c)).max(distance(c, a))
     }
 
+    /// The length of its edges on the border.
+    fn outer_length(&self, triangle: usize) -> f64 {
+        let [a, b, c] = &self.triangles[triangle];
+        let outer = [(a, b), (b, c), (c, a)].into_iter().filter(|(a, b)| self.kept_beside(&ends(a, b)) == 1);
+        outer.map(|(a, b)| distance(a, b)).sum()
+    }
+
     fn neighbours(&self, triangle: usize) -> Vec<usize> {
         let around = self.edges(triangle).into_iter().filter_map(|edge| self.beside.get(&edge)).flatten().copied();
         around.filter(|other| *other != triangle && !self.is_removed[*other]).collect()
@@ -117,7 +117,7 @@ impl Hull {
         let mut queue: BinaryHeap<(u64, Reverse<usize>)> = BinaryHeap::new();
         let is_candidate = |hull: &Self, triangle: usize| hull.neighbours(triangle).len() == 2;
         for triangle in (0..self.triangles.len()).filter(|triangle| is_candidate(self, *triangle)) {
-            queue.push((ordered(self.longest(triangle)), Reverse(triangle)));
+            queue.push((ordered(self.outer_length(triangle)), Reverse(triangle)));
         }
         while let Some((length, Reverse(triangle))) = queue.pop() {
             if length < ordered(length_max) {
@@ -134,7 +134,7 @@ impl Hull {
             self.is_removed[triangle] = true;
             border.insert(inner);
             for other in self.neighbours(triangle).into_iter().filter(|other| is_candidate(self, *other)) {
-                queue.push((ordered(self.longest(other)), Reverse(other)));
+                queue.push((ordered(self.outer_length(other)), Reverse(other)));
             }
         }
     }

@@ -186,7 +186,7 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
     FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
 }
 
-/// What a call of a function with a geography is.
+/// The meaning of a function for a geography.
 pub(crate) enum OnGeography {
     /// The same.
     Same,
@@ -198,7 +198,7 @@ pub(crate) enum OnGeography {
 /// Functions of a geography besides the parts and properties.
 const OF_COORDINATES: [&str; 5] = ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt"];
 
-/// What a call of a spatial function with a geography is; `None` for other functions.
+/// The meaning of a spatial function for a geography; `None` for other functions.
 pub(crate) fn on_geography(function: &ScalarUDF) -> Option<OnGeography> {
     let inner: &dyn std::any::Any = function.inner().as_ref();
     if let Some(spatial) = inner.downcast_ref::<SpatialFunction>() {

@@ -7,15 +7,14 @@ use geo::{Contains, LineString, Point, Polygon};
 use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree, TreeBody};
 
 use super::Kind::{Bool as B, Geometry as G};
-use super::Returns;
 use super::access::dimension_of;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[
-    Tail { names: &["st_linemerge"], kinds: &[G, B], required: 1, returns: Returns::Geometry, call: line_merge },
-    Tail { names: &["st_polygonize"], kinds: &[G], required: 1, returns: Returns::Geometry, call: polygonize },
-    Tail { names: &["st_buildarea"], kinds: &[G], required: 1, returns: Returns::Geometry, call: build_area },
+    of(&["st_linemerge"], &[G, B], 1, line_merge),
+    of(&["st_polygonize"], &[G], 1, polygonize),
+    of(&["st_buildarea"], &[G], 1, build_area),
 ];
 
 /// A path of positions.
@@ -110,12 +109,12 @@ fn merged(lines: Vec<Path>, is_directed: bool) -> Vec<Path> {
 /// A directed edge.
 pub(super) type Half = [Coordinates; 2];
 
-fn halves(paths: &[Path]) -> Vec<Half> {
+pub(super) fn halves(paths: &[Path]) -> Vec<Half> {
     let edges = paths.iter().flat_map(|path| path.windows(2).map(|pair| [pair[0], pair[1]]));
     edges.filter(|[a, b]| key(a) != key(b)).collect()
 }
 
-/// The rings that have a face of the directed edges on their left: outer rings turn left, holes right.
+/// The rings with a face of the directed edges on their left: outer rings turn left, holes right.
 pub(super) fn trace(halves: &[Half]) -> Vec<Path> {
     let mut leaving: HashMap<Key, Vec<(f64, usize)>> = HashMap::new();
     let angle = |a: &Coordinates, b: &Coordinates| (b[1] - a[1]).atan2(b[0] - a[0]);
@@ -179,7 +178,8 @@ fn bounding(paths: &[Path]) -> Vec<Half> {
     halves(&rings)
 }
 
-fn area(ring: &[Coordinates]) -> f64 {
+/// The area of a ring that turns left; below 0 if it turns right.
+pub(super) fn area(ring: &[Coordinates]) -> f64 {
     let origin = ring.first().copied().unwrap_or_default();
     let twice = |pair: &[Coordinates]| {
         (pair[0][0] - origin[0]) * (pair[1][1] - origin[1]) - (pair[1][0] - origin[0]) * (pair[0][1] - origin[1])

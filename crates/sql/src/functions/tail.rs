@@ -30,6 +30,16 @@ pub(super) struct Tail {
     pub call: fn(&[Arg<'_>]) -> Result<Value>,
 }
 
+/// A function that returns a geometry.
+pub(super) const fn shape(
+    names: &'static [&'static str],
+    kinds: &'static [Kind],
+    required: usize,
+    call: fn(&[Arg<'_>]) -> Result<Value>,
+) -> Tail {
+    Tail { names, kinds, required, returns: Returns::Geometry, call }
+}
+
 /// An argument that is not null.
 pub(super) enum Arg<'a> {
     Geometry { wkb: std::borrow::Cow<'a, [u8]>, srid: i64 },

@@ -4,24 +4,17 @@ use std::cmp::Ordering;
 
 use datafusion::common::{Result, exec_err};
 use geo::LineString;
-use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree, TreeBody, check_valid, dissolve, to_geo};
+use terrane_space::geometry::{
+    Coordinates, Dimensions, GeometryKind, Tree, TreeBody, check_valid, dissolve, from_geo, to_geo,
+};
 
 use super::Kind::{Bool as B, Geometry as G, Number as N};
-use super::Returns;
+use super::combine::united;
 use super::measure::{away, distance, part_next_to};
-use super::network::area_tree;
+use super::network::{area, area_tree, halves, polygons, trace};
 use super::noding::noded;
 use super::relation::unreadable;
-use super::tail::{Arg, Tail, Value};
-
-const fn of(
-    names: &'static [&'static str],
-    kinds: &'static [super::Kind],
-    required: usize,
-    call: fn(&[Arg<'_>]) -> Result<Value>,
-) -> Tail {
-    Tail { names, kinds, required, returns: Returns::Geometry, call }
-}
+use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[
@@ -228,19 +221,30 @@ fn valid(tree: Tree) -> Result<Tree> {
         return Ok(Tree::of_members(tree.kind, tree.dimensions, members));
     }
     let geometry = to_geo(&tree.to_wkb()).map_err(unreadable)?;
-    let polygons: Vec<&geo::Polygon<f64>> = match &geometry {
+    let invalid: Vec<&geo::Polygon<f64>> = match &geometry {
         _ if check_valid(&geometry).is_ok() => return Ok(tree),
         geo::Geometry::Polygon(polygon) => vec![polygon],
         geo::Geometry::MultiPolygon(polygons) => polygons.iter().collect(),
         _ => return Ok(tree),
     };
-    let rings = polygons.iter().flat_map(|area| std::iter::once(area.exterior()).chain(area.interiors()));
+    let rings = invalid.iter().flat_map(|area| std::iter::once(area.exterior()).chain(area.interiors()));
     let rings: Vec<LineString<f64>> = rings.cloned().collect();
     let closed = noded(&rings).paths.into_iter().map(|ring| ring.0.iter().map(|at| [at.x, at.y, 0.0, 0.0]).collect());
     let closed: Vec<Path> = closed.filter(|ring: &Path| ring.len() > 3).collect();
-    let mut areas: Vec<Tree> = dissolve(closed).into_iter().map(|rings| area_tree(rings, Dimensions::XY)).collect();
+    let mut outlines: Vec<Path> = Vec::new();
+    for rings in dissolve(closed) {
+        for (number, mut ring) in rings.into_iter().enumerate() {
+            // The area is on the left of its rings.
+            if (area(&ring) > 0.0) != (number == 0) {
+                ring.reverse();
+            }
+            outlines.push(ring);
+        }
+    }
+    let parts = polygons(trace(&halves(&outlines)));
+    let mut areas: Vec<Tree> = parts.into_iter().map(|rings| area_tree(rings, Dimensions::XY)).collect();
     let repaired = match areas.len() {
-        0 => return flat(&tree),
+        0 => return flat(rings),
         1 => areas.remove(0),
         _ => Tree::of_members(GeometryKind::MultiPolygon, Dimensions::XY, areas),
     };
@@ -250,15 +254,14 @@ fn valid(tree: Tree) -> Result<Tree> {
     }
 }
 
-/// The line or the point to which the rings of a polygon have collapsed.
-fn flat(tree: &Tree) -> Result<Tree> {
-    let mut path: Path = Vec::new();
-    tree.visit(&mut |position| path.push(*position));
-    path.dedup_by(|a, b| is_same(a, b));
-    if path.len() == 1 {
-        return Ok(Tree::of_positions(GeometryKind::Point, tree.dimensions, path));
-    }
-    Ok(Tree::of_positions(GeometryKind::LineString, tree.dimensions, path))
+/// The lines or the point to which rings have collapsed.
+fn flat(rings: Vec<LineString<f64>>) -> Result<Tree> {
+    let places: Vec<geo::Coord<f64>> = rings.iter().flat_map(|ring| ring.0.iter().copied()).collect();
+    let geometry = match places.as_slice() {
+        [first, others @ ..] if others.iter().all(|other| other == first) => geo::Geometry::Point(geo::Point(*first)),
+        _ => geo::Geometry::MultiLineString(geo::MultiLineString(rings)),
+    };
+    Tree::parse(&united(from_geo(&geometry), &geometry)).map_err(unreadable)
 }
 
 fn order(a: &Coordinates, b: &Coordinates) -> Ordering {
