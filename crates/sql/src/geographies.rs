@@ -62,8 +62,8 @@ fn is_cast(expr: &Expr) -> bool {
     inner.downcast_ref::<SpatialFunction>().is_some_and(|function| function.function() == Function::Geography)
 }
 
-/// The column in a cast to a geography, so that its indexes are found. It has to hold longitudes and
-/// latitudes.
+/// The column in a cast to a geography, so that its indexes are found. It has to hold longitudes
+/// and latitudes.
 fn without_cast(mut expr: Expr, schema: &DFSchema) -> Expr {
     if is_cast(&expr)
         && let Expr::ScalarFunction(call) = &mut expr

@@ -14,7 +14,6 @@ const NOT_AVAILABLE: &[(&str, usize, &str)] = &[
     ("replace", 3, "unions of several parts lose Z"),
     ("st_area", 7, "six buffers differ by 1e-8; a buffer on one side is not available"),
     ("st_equals", 2, "of concave hulls whose triangles are not unique"),
-    ("st_isvalidreason", 2, "in other words"),
     ("st_minimumclearanceline", 3, "another one of several shortest lines"),
     ("st_transform", 1, "to a system with three coordinates is not available"),
     ("st_within", 1, "an invalid argument is an error"),

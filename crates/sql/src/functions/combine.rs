@@ -180,7 +180,11 @@ fn combination(a: &Parts, b: &Parts, operation: Operation) -> Parts {
         Operation::Difference => a.areas.difference(&b.areas),
     };
     let mut result = Parts { areas, ..Parts::default() };
-    let (chains, shared) = chains(a, b);
+    let has_lines = !a.lines.is_empty() || !b.lines.is_empty();
+    let (chains, shared) = match has_lines || operation == Operation::Intersection {
+        true => chains(a, b),
+        false => (Vec::new(), Vec::new()),
+    };
     result.lines = chains.into_iter().filter(|chain| chain.is_in(operation, a, b)).map(|chain| chain.line).collect();
     let alone = |of: &Parts, other: &Parts| {
         let own = |point: &Point<f64>| of.lines.iter().any(|line| line.intersects(point)) || of.areas.intersects(point);
@@ -229,17 +233,19 @@ impl Chain {
 
     fn is_in(&self, operation: Operation, a: &Parts, b: &Parts) -> bool {
         let [first, second] = self.sources;
-        let (is_in_a, is_in_b) =
-            (first.is_ring || self.is_inside(&a.areas), second.is_ring || self.is_inside(&b.areas));
+        if !first.is_line && !second.is_line {
+            // Areas may lie on opposite sides of a common edge.
+            let is_between = first.direction != 0 && first.direction == -second.direction;
+            return operation == Operation::Intersection && is_between;
+        }
+        let is_in_a = first.is_ring || self.is_inside(&a.areas);
+        let is_in_b = second.is_ring || self.is_inside(&b.areas);
         match operation {
-            Operation::Intersection if first.is_line || second.is_line => {
-                (first.is_line || is_in_a) && (second.is_line || is_in_b)
-            }
-            // Areas that lie on opposite sides of a common edge.
-            Operation::Intersection => first.is_ring && second.is_ring && first.direction == -second.direction,
-            Operation::Union => (first.is_line || second.is_line) && !is_in_a && !is_in_b,
-            Operation::Difference => first.is_line && !second.is_line && !is_in_a && !is_in_b,
-            Operation::SymDifference => (first.is_line != second.is_line) && !is_in_a && !is_in_b,
+            Operation::Intersection => (first.is_line || is_in_a) && (second.is_line || is_in_b),
+            _ if is_in_a || is_in_b => false,
+            Operation::Union => true,
+            Operation::Difference => first.is_line && !second.is_line,
+            Operation::SymDifference => first.is_line != second.is_line,
         }
     }
 }

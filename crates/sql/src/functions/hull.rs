@@ -110,8 +110,8 @@ impl Hull {
         self.beside.get(edge).map_or(0, |beside| beside.iter().filter(|other| !self.is_removed[**other]).count())
     }
 
-    /// Takes triangles with long edges away from the border, as long as the rest stays one area with
-    /// all vertices.
+    /// Takes triangles with long edges away from the border, as long as the rest stays one area
+    /// with all vertices.
     fn erode(&mut self, length_max: f64) {
         let mut border = self.border();
         let mut queue: BinaryHeap<(u64, Reverse<usize>)> = BinaryHeap::new();

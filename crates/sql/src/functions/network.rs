@@ -67,7 +67,7 @@ fn merged(lines: Vec<Path>, is_directed: bool) -> Vec<Path> {
     // An end is twice the number of its line, plus one if it is the last position.
     let place = |end: usize| {
         let line = &lines[end / 2];
-        if end % 2 == 0 { line[0] } else { line[line.len() - 1] }
+        if end.is_multiple_of(2) { line[0] } else { line[line.len() - 1] }
     };
     let mut ends: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
     (0..2 * lines.len()).for_each(|end| ends.entry(key(&place(end))).or_default().push(end));
@@ -86,7 +86,7 @@ fn merged(lines: Vec<Path>, is_directed: bool) -> Vec<Path> {
             is_used[entry / 2] = true;
             let line = &lines[entry / 2];
             let skipped = usize::from(!path.is_empty());
-            if entry % 2 == 0 {
+            if entry.is_multiple_of(2) {
                 path.extend(line.iter().skip(skipped));
                 turned -= 1;
             } else {
@@ -246,7 +246,7 @@ fn build_area(args: &[Arg<'_>]) -> Result<Value> {
     let parents: Vec<Option<usize>> = faces.iter().map(|face| around.get(&outline(&face[0])).copied()).collect();
     let depth = |face: usize| std::iter::successors(parents[face], |parent| parents[*parent]).take(faces.len()).count();
     let kept: Vec<Path> =
-        (0..faces.len()).filter(|face| depth(*face) % 2 == 0).flat_map(|face| faces[face].clone()).collect();
+        (0..faces.len()).filter(|face| depth(*face).is_multiple_of(2)).flat_map(|face| faces[face].clone()).collect();
     let all = halves(&kept);
     let directed: HashSet<[Key; 2]> = all.iter().map(|[a, b]| [key(a), key(b)]).collect();
     let outer: Vec<Half> = all.into_iter().filter(|[a, b]| !directed.contains(&[key(b), key(a)])).collect();

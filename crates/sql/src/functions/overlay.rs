@@ -1,9 +1,11 @@
 //! Relations, validity and hulls of geometries, by the crate `geo`, which ignores Z and M.
 
+use std::cell::Cell;
+
 use datafusion::common::{Result, exec_err};
 use geo::relate::IntersectionMatrix;
 use geo::{Centroid, ConvexHull, Coord, Geometry, LineString, Point, Polygon, Relate};
-use terrane_space::geometry::{Dimensions, GeometryKind, Tree, check_valid, from_geo};
+use terrane_space::geometry::{Dimensions, GeometryKind, InvalidGeometry, Ring, Tree, check_valid, from_geo};
 
 use super::Kind::{Geometry as G, Text as T};
 use super::Returns;
@@ -97,10 +99,47 @@ fn relates(args: &[Arg<'_>]) -> Result<Value> {
 }
 
 fn valid_reason(args: &[Arg<'_>]) -> Result<Value> {
-    Ok(Value::Text(match check_valid(&args[0].geo()?) {
+    let geometry = args[0].geo()?;
+    Ok(Value::Text(match check_valid(&geometry) {
         Ok(()) => "Valid Geometry".to_owned(),
-        Err(error) => error.to_string(),
+        Err(error) => self_intersection(&geometry, &error).unwrap_or_else(|| error.to_string()),
     }))
+}
+
+/// Where a ring meets itself, in the words of PostGIS.
+fn self_intersection(geometry: &Geometry<f64>, error: &InvalidGeometry) -> Option<String> {
+    match (geometry, error) {
+        (Geometry::Polygon(polygon), InvalidGeometry::SelfIntersection { ring, .. }) => {
+            let ring = match ring {
+                Ring::Outer => polygon.exterior(),
+                Ring::Hole(number) => polygon.interiors().get(*number)?,
+            };
+            let found = Cell::new(None);
+            let ring = std::slice::from_ref(ring);
+            all_meetings(ring, |meeting| {
+                let is_joint = meeting.is_joint(ring);
+                if !is_joint {
+                    let is_end = |line: geo::Line<f64>| line.start == meeting.from || line.end == meeting.from;
+                    found.set(Some((meeting.from, is_end(meeting.first.line) && is_end(meeting.second.line))));
+                }
+                is_joint
+            });
+            let (at, is_vertex) = found.get()?;
+            Some(format!(
+                "{}[{} {}]",
+                if is_vertex { "Ring Self-intersection" } else { "Self-intersection" },
+                at.x,
+                at.y
+            ))
+        }
+        (Geometry::MultiPolygon(polygons), InvalidGeometry::Part { index, source }) => {
+            self_intersection(&Geometry::Polygon(polygons.0.get(*index)?.clone()), source)
+        }
+        (Geometry::GeometryCollection(members), InvalidGeometry::Part { index, source }) => {
+            self_intersection(members.0.get(*index)?, source)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a geometry has no point twice. Each ring of an area counts alone.

@@ -395,8 +395,8 @@ fn put(path: &mut Path, place: usize, target: &Coordinates, is_closed: bool) {
     });
 }
 
-/// Gives an edge a vertex at the target. If the target lies beyond an end, that end moves there, and
-/// its old position stays in the nearer one of the two edges.
+/// Gives an edge a vertex at the target. If the target lies beyond an end, that end moves there,
+/// and its old position stays in the nearer one of the two edges.
 fn snap_edge(path: &mut Path, place: usize, target: &Coordinates, is_closed: bool) {
     let (from, to) = (path[place], path[place + 1]);
     let part = part_next_to(target, &from, &to);
