@@ -30,6 +30,7 @@ mod quoted;
 mod reprojection;
 mod rows;
 mod source;
+mod transformation;
 mod types;
 mod wkb_transform;
 mod write;
@@ -55,6 +56,7 @@ pub use reprojection::Crs;
 pub use source::{
     BATCH_BYTES_SOFT, BATCH_ROWS_MAX, Batch, DECODED_BYTES_MAX, Header, Quote, ReadOptions, RejectedRow, Source,
 };
+pub use transformation::Transformation;
 pub use types::ColumnType;
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer, writer};
 

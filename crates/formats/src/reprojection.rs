@@ -196,7 +196,7 @@ impl Reprojection {
         }
     }
 
-    fn forward(&self, longitude: f64, latitude: f64) -> Option<(f64, f64)> {
+    pub(crate) fn forward(&self, longitude: f64, latitude: f64) -> Option<(f64, f64)> {
         let mut position = (longitude.to_radians(), latitude.to_radians(), 0.0);
         transform(&self.target, &self.source, &mut position).ok()?;
         let (x, y, _) = position;

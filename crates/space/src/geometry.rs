@@ -40,6 +40,7 @@ mod write;
 pub use antimeridian::{AntimeridianError, cut_at_antimeridian};
 pub use apart::{Edges, reach, reach_planar};
 pub use convert::{from_geo, to_geo};
+pub use dissolve::dissolve;
 pub use distance::{distance, distance_bytes};
 pub use error::GeometryError;
 pub use geojson::{from_geojson, to_geojson};

@@ -45,6 +45,14 @@ fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Join(join) => LogicalPlan::Join(free_mixed_keys(join)?),
         other => other,
     };
+    with_expressions(plan, &rewrite)
+}
+
+/// Rewrites the expressions of one node of a plan, which keep their names.
+pub(crate) fn with_expressions(
+    plan: LogicalPlan,
+    rewrite: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
     let rewritten = plan.map_expressions(|expr| {

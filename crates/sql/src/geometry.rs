@@ -12,6 +12,8 @@ const WKB_EXTENSION: &str = "geoarrow.wkb";
 const EPSG: &str = "EPSG:";
 const WGS84: &str = r#"{"crs":"OGC:CRS84","crs_type":"authority_code"}"#;
 
+const WGS84_SPHERE: &str = r#"{"crs":"OGC:CRS84","crs_type":"authority_code","edges":"spherical"}"#;
+
 /// The number of WGS 84, longitude first.
 pub(crate) const WGS84_SRID: i64 = 4326;
 
@@ -22,6 +24,15 @@ pub(crate) fn geometry_field(name: &str, srid: i64) -> Field {
         WGS84_SRID => WGS84.to_owned(),
         other => format!(r#"{{"crs":"{EPSG}{other}","crs_type":"authority_code"}}"#),
     };
+    field_of(name, metadata)
+}
+
+/// A column of geographies: geometries in WGS 84 with great-circle arcs as edges.
+pub(crate) fn geography_field(name: &str) -> Field {
+    field_of(name, WGS84_SPHERE.to_owned())
+}
+
+fn field_of(name: &str, metadata: String) -> Field {
     Field::new(name, DataType::Binary, true).with_metadata(HashMap::from([
         (EXTENSION_NAME.to_owned(), WKB_EXTENSION.to_owned()),
         (EXTENSION_METADATA.to_owned(), metadata),
@@ -35,7 +46,12 @@ pub(crate) fn is_geometry(field: &Field) -> bool {
 
 /// Whether a column holds geometries in WGS 84.
 pub(crate) fn is_lonlat(field: &Field) -> bool {
-    is_geometry(field) && field.metadata().get(EXTENSION_METADATA).is_some_and(|metadata| metadata == WGS84)
+    srid_of(field) == Some(WGS84_SRID)
+}
+
+/// Whether a column holds geographies.
+pub(crate) fn is_geography(field: &Field) -> bool {
+    is_geometry(field) && field.metadata().get(EXTENSION_METADATA).is_some_and(|metadata| metadata == WGS84_SPHERE)
 }
 
 /// The reference system of a column of geometries: 0 if it is unknown.
@@ -47,7 +63,7 @@ pub(crate) fn srid_of(field: &Field) -> Option<i64> {
     let number = metadata.split_once(EPSG).map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
     Some(match number.and_then(|digits: String| digits.parse().ok()) {
         Some(srid) => srid,
-        None if metadata == WGS84 => WGS84_SRID,
+        None if metadata == WGS84 || metadata == WGS84_SPHERE => WGS84_SRID,
         None => 0,
     })
 }

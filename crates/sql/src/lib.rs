@@ -12,6 +12,7 @@ mod comparisons;
 mod error;
 mod files;
 mod functions;
+mod geographies;
 mod geometry;
 mod join;
 mod nearest;

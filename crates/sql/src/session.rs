@@ -28,6 +28,7 @@ use crate::catalog::{CATALOG, SCHEMA, StatementCatalog};
 use crate::comparisons::NumberRule;
 use crate::error::SqlError;
 use crate::functions;
+use crate::geographies::GeographyRule;
 use crate::join::SpatialJoinRule;
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
@@ -154,6 +155,7 @@ impl Session {
             .build();
         let context = SessionContext::new_with_state(state);
         functions::all().for_each(|function| context.register_udf((*function).clone()));
+        functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
         register_operators(&context)?;
         Ok(Self {
             context,
@@ -281,9 +283,9 @@ async fn send_batches(mut stream: SendableRecordBatchStream, sender: Sender<Resu
     }
 }
 
-/// Numbers are compared before their types are made equal.
+/// Geographies are measured on the sphere. Numbers are compared before their types are made equal.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 1] = [Arc::new(NumberRule)];
+    let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(GeographyRule), Arc::new(NumberRule)];
     rules.into_iter().chain(Analyzer::new().rules).collect()
 }
 

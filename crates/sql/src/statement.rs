@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::chains::balance;
 use crate::error::SqlError;
-use crate::functions::{CAST, RELATE_PATTERN};
+use crate::functions::{CAST, GEOGRAPHY_CAST, RELATE_PATTERN, aggregate_name};
 
 /// Maximal length of a text of statements in bytes.
 pub const SQL_BYTES_MAX: usize = 16 << 20;
@@ -253,24 +253,33 @@ impl VisitorMut for Rewriter<'_> {
                     }
                 }
             }
-            // Its value is of another type with a pattern.
-            Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("st_relate") => {
+            Expr::Function(function) => {
                 if let FunctionArguments::List(list) = &function.args
-                    && list.args.len() == 3
+                    && let Some(name) = other_name(&function.name.to_string(), list.args.len())
                 {
-                    function.name = ObjectName(vec![ObjectNamePart::Identifier(Ident::new(RELATE_PATTERN))]);
+                    function.name = ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]);
                 }
             }
             Expr::Cast { expr: inner, data_type: ast::DataType::Custom(name, _), .. } => {
-                let is_geometry = name.to_string().eq_ignore_ascii_case(CAST);
-                if is_geometry {
+                let name = name.to_string();
+                let casts = [CAST, GEOGRAPHY_CAST];
+                if let Some(cast) = casts.into_iter().find(|cast| name.eq_ignore_ascii_case(cast)) {
                     let inner = std::mem::replace(&mut **inner, Expr::Value(Value::Null.into()));
-                    *expr = call(CAST, vec![inner]);
+                    *expr = call(cast, vec![inner]);
                 }
             }
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// The name of the function that a call becomes, by the number of its arguments: a relation with a
+/// pattern has another type, and an aggregate takes one geometry.
+fn other_name(function: &str, arguments: usize) -> Option<&'static str> {
+    match arguments == 3 && function.eq_ignore_ascii_case("st_relate") {
+        true => Some(RELATE_PATTERN),
+        false => aggregate_name(function, arguments),
     }
 }
 

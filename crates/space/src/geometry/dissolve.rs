@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::band::{Ring, Vertex, ring_points};
 use super::edges::EdgeTree;
 use super::segment::{Segment, turn};
+use super::tree::Coordinates;
 use crate::{Point, Rect};
 
 fn point(vertex: &Vertex) -> Point {
@@ -44,9 +45,9 @@ pub(super) fn add_touching_vertices(rings: &mut [Ring]) {
     }
 }
 
-/// The polygons that rings bound together. No two rings may cross. An edge that two of them share
-/// bounds nothing.
-pub(super) fn dissolve(mut rings: Vec<Ring>) -> Vec<Vec<Ring>> {
+/// The polygons that closed rings bound together, each with its outer ring first. No two rings may
+/// cross. An edge that two of them share bounds nothing.
+pub fn dissolve(mut rings: Vec<Vec<Coordinates>>) -> Vec<Vec<Vec<Coordinates>>> {
     add_touching_vertices(&mut rings);
     let edges = rings.iter().flat_map(|ring| ring.windows(2).map(|edge| [edge[0], edge[1]]));
     let mut single: HashMap<[Key; 2], usize> = HashMap::new();

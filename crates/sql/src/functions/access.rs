@@ -214,20 +214,18 @@ fn interior(args: &[Arg<'_>]) -> Result<Value> {
 
 fn boundary(args: &[Arg<'_>]) -> Result<Value> {
     let tree = args[0].tree()?;
-    Ok(boundary_of(&tree).map(Value::from).into())
+    Ok(boundary_of(&tree).into())
 }
 
-/// The boundary. A collection has none.
-pub(super) fn boundary_of(tree: &Tree) -> Option<Tree> {
+/// The boundary. That of a collection is made of those of its members.
+pub(super) fn boundary_of(tree: &Tree) -> Tree {
     let dimensions = tree.dimensions;
     let lines = |rings: Vec<Tree>, kind: GeometryKind| match (rings.len(), kind) {
-        (1, GeometryKind::Polygon) => rings.into_iter().next(),
-        _ => Some(Tree::of_members(GeometryKind::MultiLineString, dimensions, rings)),
+        (1, GeometryKind::Polygon) => rings.into_iter().next().unwrap_or_else(|| Tree::empty(kind, dimensions)),
+        _ => Tree::of_members(GeometryKind::MultiLineString, dimensions, rings),
     };
     match tree.kind {
-        GeometryKind::Point | GeometryKind::MultiPoint => {
-            Some(Tree::empty(GeometryKind::GeometryCollection, dimensions))
-        }
+        GeometryKind::Point | GeometryKind::MultiPoint => Tree::empty(GeometryKind::GeometryCollection, dimensions),
         GeometryKind::LineString | GeometryKind::MultiLineString => {
             let mut ends: Vec<(Coordinates, usize)> = Vec::new();
             for line in tree.members() {
@@ -248,14 +246,39 @@ pub(super) fn boundary_of(tree: &Tree) -> Option<Tree> {
             });
             let members =
                 ends.into_iter().map(|(end, _)| Tree::of_positions(GeometryKind::Point, dimensions, vec![end]));
-            Some(Tree::of_members(GeometryKind::MultiPoint, dimensions, members.collect()))
+            Tree::of_members(GeometryKind::MultiPoint, dimensions, members.collect())
         }
         GeometryKind::Polygon => lines(tree.rings().iter().map(|ring| line(dimensions, ring)).collect(), tree.kind),
         GeometryKind::MultiPolygon => {
             let rings = tree.members().iter().flat_map(|polygon| polygon.rings());
             lines(rings.map(|ring| line(dimensions, ring)).collect(), tree.kind)
         }
-        GeometryKind::GeometryCollection => None,
+        GeometryKind::GeometryCollection => boundary_of_members(tree),
+    }
+}
+
+fn boundary_of_members(tree: &Tree) -> Tree {
+    fn add(tree: &Tree, points: &mut Vec<Tree>, lines: &mut Vec<Tree>) {
+        if tree.kind == GeometryKind::GeometryCollection {
+            return tree.members().iter().for_each(|member| add(member, points, lines));
+        }
+        let boundary = boundary_of(tree);
+        for part in boundary.members().iter().filter(|part| !part.is_empty()) {
+            if part.kind == GeometryKind::Point { points.push(part.clone()) } else { lines.push(part.clone()) }
+        }
+    }
+    let (mut points, mut lines) = (Vec::new(), Vec::new());
+    add(tree, &mut points, &mut lines);
+    let gather = |mut parts: Vec<Tree>, kind| match parts.len() {
+        0 => None,
+        1 => parts.pop(),
+        _ => Some(Tree::of_members(kind, tree.dimensions, parts)),
+    };
+    let points = gather(points, GeometryKind::MultiPoint);
+    let mut members: Vec<Tree> = points.into_iter().chain(gather(lines, GeometryKind::MultiLineString)).collect();
+    match members.len() {
+        1 => members.remove(0),
+        _ => Tree::of_members(GeometryKind::GeometryCollection, tree.dimensions, members),
     }
 }
 

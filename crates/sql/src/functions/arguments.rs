@@ -20,12 +20,18 @@ pub(super) fn coerce(kind: Kind, found: &DataType) -> Option<DataType> {
         (Kind::Geometry, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::Null) => {
             Some(DataType::Binary)
         }
-        (Kind::Geometry | Kind::Text, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
-            Some(DataType::Utf8)
-        }
+        (
+            Kind::Geometry | Kind::Text | Kind::IntOrText | Kind::Crs,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View,
+        ) => Some(DataType::Utf8),
         (Kind::Text, DataType::Null) => Some(DataType::Utf8),
         (Kind::Number, _) if is_number => Some(DataType::Float64),
-        (Kind::Int | Kind::Srid, _) if found.is_integer() || *found == DataType::Null => Some(DataType::Int64),
+        // It stays a constant, from which the reference system of the result is known.
+        (Kind::Srid | Kind::Crs, DataType::Null) => Some(DataType::Null),
+        (Kind::Bool, DataType::Boolean | DataType::Null) => Some(DataType::Boolean),
+        (Kind::Int | Kind::IntOrText | Kind::Srid | Kind::Crs, _) if found.is_integer() || *found == DataType::Null => {
+            Some(DataType::Int64)
+        }
         (Kind::Bytes, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::Null) => {
             Some(DataType::Binary)
         }

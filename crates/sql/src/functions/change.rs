@@ -4,17 +4,7 @@ use datafusion::common::{Result, exec_err};
 use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree, TreeBody};
 
 use super::Kind::{Geometry as G, Number as N};
-use super::Returns;
-use super::tail::{Arg, Tail, Value};
-
-const fn of(
-    names: &'static [&'static str],
-    kinds: &'static [super::Kind],
-    required: usize,
-    call: fn(&[Arg<'_>]) -> Result<Value>,
-) -> Tail {
-    Tail { names, kinds, required, returns: Returns::Geometry, call }
-}
+use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[

@@ -60,12 +60,16 @@ fn point(args: &[Arg<'_>], dimensions: Dimensions) -> Result<Value> {
     Ok(Tree::of_positions(GeometryKind::Point, dimensions, vec![position]).into())
 }
 
-/// A line through points, multi-points and lines.
 fn line(args: &[Arg<'_>]) -> Result<Value> {
+    let trees = args.iter().map(Arg::tree).collect::<Result<Vec<Tree>>>()?;
+    line_through(&trees).map(Value::from)
+}
+
+/// A line through points, multi-points and lines.
+pub(super) fn line_through(trees: &[Tree]) -> Result<Tree> {
     let mut positions: Vec<Coordinates> = Vec::new();
     let mut dimensions = Dimensions::XY;
-    for arg in args {
-        let tree = arg.tree()?;
+    for tree in trees {
         if !matches!(tree.kind, GeometryKind::Point | GeometryKind::MultiPoint | GeometryKind::LineString) {
             return exec_err!("st_makeline takes points and lines, not a {}", tree.kind);
         }
@@ -81,7 +85,7 @@ fn line(args: &[Arg<'_>]) -> Result<Value> {
             is_first = false;
         });
     }
-    Ok(Tree::of_positions(GeometryKind::LineString, dimensions, positions).into())
+    Ok(Tree::of_positions(GeometryKind::LineString, dimensions, positions))
 }
 
 fn polygon(args: &[Arg<'_>]) -> Result<Value> {
@@ -98,16 +102,25 @@ fn polygon(args: &[Arg<'_>]) -> Result<Value> {
 }
 
 fn collected(args: &[Arg<'_>]) -> Result<Value> {
-    let trees = args.iter().map(Arg::tree).collect::<Result<Vec<Tree>>>()?;
-    let kind = match (trees[0].kind, trees.iter().all(|tree| tree.kind == trees[0].kind)) {
-        (GeometryKind::Point, true) => GeometryKind::MultiPoint,
-        (GeometryKind::LineString, true) => GeometryKind::MultiLineString,
-        (GeometryKind::Polygon, true) => GeometryKind::MultiPolygon,
+    Ok(collection_of(args.iter().map(Arg::tree).collect::<Result<Vec<Tree>>>()?).into())
+}
+
+/// A multi-geometry if all are of one simple kind, else a collection. It has the dimensions of any.
+pub(super) fn collection_of(trees: Vec<Tree>) -> Tree {
+    let first = trees.first().map(|tree| tree.kind).filter(|kind| trees.iter().all(|tree| tree.kind == *kind));
+    let kind = match first {
+        Some(GeometryKind::Point) => GeometryKind::MultiPoint,
+        Some(GeometryKind::LineString) => GeometryKind::MultiLineString,
+        Some(GeometryKind::Polygon) => GeometryKind::MultiPolygon,
         _ => GeometryKind::GeometryCollection,
     };
-    let mut tree = Tree::of_members(kind, trees[0].dimensions, trees);
-    tree.set_dimensions(tree.dimensions);
-    Ok(tree.into())
+    let dimensions = Dimensions {
+        has_z: trees.iter().any(|tree| tree.dimensions.has_z),
+        has_m: trees.iter().any(|tree| tree.dimensions.has_m),
+    };
+    let mut tree = Tree::of_members(kind, dimensions, trees);
+    tree.set_dimensions(dimensions);
+    tree
 }
 
 fn from_text(args: &[Arg<'_>]) -> Result<Value> {

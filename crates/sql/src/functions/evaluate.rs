@@ -27,6 +27,18 @@ pub(super) fn evaluate(function: Function, args: &ScalarFunctionArgs, rows: usiz
             }
             Ok(Arc::new(builder.finish()))
         }
+        Function::Geography => {
+            let shapes = geometries(args, 0)?;
+            let mut builder = BinaryBuilder::new();
+            for row in 0..rows {
+                let shape = shapes.get(row)?;
+                if let Some(bytes) = &shape {
+                    summarise(bytes, CoordinateSystem::LonLat).map_err(unreadable)?;
+                }
+                builder.append_option(shape);
+            }
+            Ok(Arc::new(builder.finish()))
+        }
         Function::X => coordinates(args, rows, "ST_X", |point| point.x),
         Function::Y => coordinates(args, rows, "ST_Y", |point| point.y),
         Function::AsText => texts(args, rows, |bytes| to_wkt(bytes).map(|wkt| as_postgis(&wkt)).map_err(unreadable)),

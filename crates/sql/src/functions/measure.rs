@@ -52,8 +52,25 @@ fn area_of(tree: &Tree) -> f64 {
     }
 }
 
-fn distance(a: &Coordinates, b: &Coordinates) -> f64 {
+pub(super) fn distance(a: &Coordinates, b: &Coordinates) -> f64 {
     (b[0] - a[0]).hypot(b[1] - a[1])
+}
+
+/// The place on an edge that is next to a position, as a part of the edge, from 0 to 1.
+pub(super) fn part_next_to(place: &Coordinates, a: &Coordinates, b: &Coordinates) -> f64 {
+    let (dx, dy) = (b[0] - a[0], b[1] - a[1]);
+    let square = dx * dx + dy * dy;
+    if square > 0.0 { (((place[0] - a[0]) * dx + (place[1] - a[1]) * dy) / square).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// The position at a part of an edge.
+pub(super) fn between(a: &Coordinates, b: &Coordinates, part: f64) -> Coordinates {
+    if part == 1.0 { *b } else { std::array::from_fn(|index| a[index] + (b[index] - a[index]) * part) }
+}
+
+/// The distance of a position to an edge.
+pub(super) fn away(place: &Coordinates, a: &Coordinates, b: &Coordinates) -> f64 {
+    distance(place, &between(a, b, part_next_to(place, a, b)))
 }
 
 fn length(path: &[Coordinates]) -> f64 {
@@ -113,14 +130,8 @@ fn locate(args: &[Arg<'_>]) -> Result<Value> {
     let (mut nearest, mut found, mut before) = (f64::INFINITY, None, 0.0);
     for pair in line.positions().windows(2) {
         let [a, b] = [pair[0], pair[1]];
-        let (dx, dy) = (b[0] - a[0], b[1] - a[1]);
-        let square = dx * dx + dy * dy;
-        let part = if square > 0.0 {
-            (((place[0] - a[0]) * dx + (place[1] - a[1]) * dy) / square).clamp(0.0, 1.0)
-        } else {
-            0.0
-        };
-        let away = (a[0] + dx * part - place[0]).hypot(a[1] + dy * part - place[1]);
+        let part = part_next_to(&place, &a, &b);
+        let away = distance(&place, &between(&a, &b, part));
         let step = distance(&a, &b);
         if away < nearest {
             nearest = away;
@@ -147,8 +158,7 @@ fn at(path: &[Coordinates], part: f64) -> Option<(Coordinates, usize)> {
         let step = distance(&pair[0], &pair[1]);
         if before + step >= wanted && step > 0.0 {
             let part = ((wanted - before) / step).clamp(0.0, 1.0);
-            let between = std::array::from_fn(|index| pair[0][index] + (pair[1][index] - pair[0][index]) * part);
-            return Some((if part == 1.0 { pair[1] } else { between }, number + 1));
+            return Some((between(&pair[0], &pair[1], part), number + 1));
         }
         before += step;
     }
@@ -171,6 +181,9 @@ fn substring(args: &[Arg<'_>]) -> Result<Value> {
         return exec_err!("the part of a line from {from} to {to} would be reversed; exchange them");
     }
     let path = line.positions();
+    if path.is_empty() {
+        return Ok(Value::Null);
+    }
     let (Some((first, begin)), Some((last, end))) = (at(path, from), at(path, to)) else {
         return Ok(Tree::empty(GeometryKind::LineString, line.dimensions).into());
     };
@@ -181,5 +194,8 @@ fn substring(args: &[Arg<'_>]) -> Result<Value> {
     cut.extend(path.get(begin..end).into_iter().flatten());
     cut.push(last);
     cut.dedup();
+    if cut.len() == 1 {
+        return Ok(Tree::of_positions(GeometryKind::Point, line.dimensions, cut).into());
+    }
     Ok(Tree::of_positions(GeometryKind::LineString, line.dimensions, cut).into())
 }

@@ -1,15 +1,26 @@
 //! The spatial functions of SQL. Predicates and distances are those of the engine.
 
 mod access;
+mod aggregate;
 mod arguments;
+mod buffer;
 mod change;
+mod clearance;
+mod combine;
 mod construct;
 mod evaluate;
+mod geography;
+mod hull;
+mod inside;
 mod measure;
+mod network;
+mod noding;
 mod overlay;
 pub(crate) mod relation;
 mod tail;
+mod vertices;
 
+pub(crate) use aggregate::{aggregate_name, all as all_aggregates};
 pub(crate) use arguments::{Geometries, parse_text};
 pub(crate) use overlay::RELATE_PATTERN;
 
@@ -22,7 +33,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::geometry::{geometry_field, srid_of, srid_of_bytes, srid_of_text};
+use crate::geometry::{WGS84_SRID, geography_field, geometry_field, srid_of, srid_of_bytes, srid_of_text};
 
 /// A spatial function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +43,8 @@ pub(crate) enum Function {
     GeomFromText,
     /// The cast `::geometry`.
     Cast,
+    /// The cast `::geography`.
+    Geography,
     X,
     Y,
     AsText,
@@ -57,15 +70,21 @@ pub(crate) enum Kind {
     Number,
     Int,
     Text,
+    Bool,
+    /// An integer, or options as a text.
+    IntOrText,
     Bytes,
     /// The number of a reference system. It may be left out.
     Srid,
+    /// That number, or a name such as `EPSG:3857`.
+    Crs,
 }
 
 /// What a function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returns {
     Geometry,
+    Geography,
     Bool,
     Number,
     Int,
@@ -76,7 +95,7 @@ enum Returns {
 impl Returns {
     fn data_type(self) -> DataType {
         match self {
-            Self::Geometry | Self::Bytes => DataType::Binary,
+            Self::Geometry | Self::Geography | Self::Bytes => DataType::Binary,
             Self::Bool => DataType::Boolean,
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
@@ -90,12 +109,16 @@ use Kind::{Geometry as G, Number as N, Srid as S, Text as T};
 /// The function that a cast to a geometry becomes.
 pub(crate) const CAST: &str = "geometry";
 
+/// The function that a cast to a geography becomes.
+pub(crate) const GEOGRAPHY_CAST: &str = "geography";
+
 /// Each function with its names, its arguments and its result. Messages show the first name.
 const FUNCTIONS: &[(Function, &[&str], &[Kind], Returns)] = &[
     (Function::Point, &["st_point", "st_makepoint"], &[N, N, S], Returns::Geometry),
     (Function::MakeEnvelope, &["st_makeenvelope"], &[N, N, N, N, S], Returns::Geometry),
     (Function::GeomFromText, &["st_geomfromtext", "st_geometryfromtext"], &[T, S], Returns::Geometry),
     (Function::Cast, &[CAST], &[G], Returns::Geometry),
+    (Function::Geography, &[GEOGRAPHY_CAST], &[G], Returns::Geography),
     (Function::X, &["st_x"], &[G], Returns::Number),
     (Function::Y, &["st_y"], &[G], Returns::Number),
     (Function::AsText, &["st_astext"], &[G], Returns::Text),
@@ -146,8 +169,59 @@ pub(crate) fn udf(function: Function) -> Arc<ScalarUDF> {
 
 /// All functions.
 pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    let tails = [access::FUNCTIONS, change::FUNCTIONS, construct::FUNCTIONS, measure::FUNCTIONS, overlay::FUNCTIONS];
+    let tails = [
+        access::FUNCTIONS,
+        buffer::FUNCTIONS,
+        change::FUNCTIONS,
+        clearance::FUNCTIONS,
+        combine::FUNCTIONS,
+        construct::FUNCTIONS,
+        geography::FUNCTIONS,
+        hull::FUNCTIONS,
+        measure::FUNCTIONS,
+        network::FUNCTIONS,
+        overlay::FUNCTIONS,
+        vertices::FUNCTIONS,
+    ];
     FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
+}
+
+/// The meaning of a function for a geography.
+pub(crate) enum OnGeography {
+    /// The same.
+    Same,
+    /// A call of another function.
+    Other(Arc<ScalarUDF>),
+    NotAvailable,
+}
+
+/// Functions of a geography besides the parts and properties.
+const OF_COORDINATES: [&str; 5] = ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt"];
+
+/// The meaning of a spatial function for a geography; `None` for other functions.
+pub(crate) fn on_geography(function: &ScalarUDF) -> Option<OnGeography> {
+    let inner: &dyn std::any::Any = function.inner().as_ref();
+    if let Some(spatial) = inner.downcast_ref::<SpatialFunction>() {
+        return Some(match spatial.function {
+            Function::Distance => OnGeography::Other(udf(Function::DistanceSphere)),
+            Function::DWithin => OnGeography::Other(udf(Function::DWithinSphere)),
+            _ => OnGeography::Same,
+        });
+    }
+    inner.downcast_ref::<tail::TailFunction>()?;
+    let on_sphere = match function.name() {
+        "st_length" => "st_lengthsphere",
+        "st_perimeter" => "st_perimetersphere",
+        "st_area" => "st_areasphere",
+        other => other,
+    };
+    let is_named = |tail: &&tail::Tail| tail.names[0] == on_sphere;
+    let mut same = access::FUNCTIONS.iter().map(|tail| tail.names[0]).chain(OF_COORDINATES);
+    Some(match geography::FUNCTIONS.iter().find(is_named) {
+        Some(other) => OnGeography::Other(tail::udf(other)),
+        None if same.any(|name| name == on_sphere) => OnGeography::Same,
+        None => OnGeography::NotAvailable,
+    })
 }
 
 impl ScalarUDFImpl for SpatialFunction {
@@ -180,6 +254,9 @@ impl ScalarUDFImpl for SpatialFunction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_constant = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { args.number_rows };
+        if args.args.iter().any(|value| value.data_type() == DataType::Null) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from(self.function.returns().data_type())?));
+        }
         let array = evaluate::evaluate(self.function, &args, rows)?;
         match is_constant {
             true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)),
@@ -191,16 +268,19 @@ impl ScalarUDFImpl for SpatialFunction {
 /// The field of a function's value. A geometry has the reference system that the last argument
 /// names, or the first one has.
 fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnFieldArgs) -> Result<FieldRef> {
-    if returns != Returns::Geometry {
+    if !matches!(returns, Returns::Geometry | Returns::Geography) {
         return Ok(Arc::new(Field::new(name, returns.data_type(), true)));
     }
     let count = args.arg_fields.len();
     let scalar = |position: usize| args.scalar_arguments.get(position).copied().flatten();
     let srid = match count.checked_sub(1).and_then(|last| kinds.get(last)) {
-        Some(Kind::Srid) => match scalar(count - 1) {
+        Some(kind @ (Kind::Srid | Kind::Crs)) => match scalar(count - 1) {
             Some(ScalarValue::Int64(srid)) => srid.unwrap_or(0),
+            Some(ScalarValue::Utf8(text)) if *kind == Kind::Crs => {
+                text.as_deref().and_then(geography::code_of).unwrap_or(0)
+            }
             Some(ScalarValue::Null) => 0,
-            _ => return plan_err!("the number of the reference system in {name} must be a constant"),
+            _ => return plan_err!("the reference system in {name} must be a constant"),
         },
         _ => match scalar(0) {
             Some(ScalarValue::Utf8(Some(text))) => srid_of_text(text).unwrap_or(0),
@@ -210,6 +290,12 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
             _ => args.arg_fields.iter().find_map(|field| srid_of(field)).unwrap_or(0),
         },
     };
+    if returns == Returns::Geography {
+        return match srid {
+            0 | WGS84_SRID => Ok(Arc::new(geography_field(name))),
+            other => plan_err!("a geometry in EPSG:{other} is no geography; use ST_Transform(geometry, 4326)"),
+        };
+    }
     Ok(Arc::new(geometry_field(name, srid)))
 }
 
@@ -236,8 +322,11 @@ impl Kind {
             Self::Number => "a number",
             Self::Text => "a text",
             Self::Int => "an integer",
+            Self::Bool => "a boolean",
+            Self::IntOrText => "an integer, or a text with options",
             Self::Bytes => "binary",
             Self::Srid => "the number of a reference system",
+            Self::Crs => "the number or the name of a reference system",
         }
     }
 }

@@ -30,12 +30,23 @@ pub(super) struct Tail {
     pub call: fn(&[Arg<'_>]) -> Result<Value>,
 }
 
+/// A function that returns a geometry.
+pub(super) const fn shape(
+    names: &'static [&'static str],
+    kinds: &'static [Kind],
+    required: usize,
+    call: fn(&[Arg<'_>]) -> Result<Value>,
+) -> Tail {
+    Tail { names, kinds, required, returns: Returns::Geometry, call }
+}
+
 /// An argument that is not null.
 pub(super) enum Arg<'a> {
     Geometry { wkb: std::borrow::Cow<'a, [u8]>, srid: i64 },
     Number(f64),
     Int(i64),
     Text(&'a str),
+    Bool(bool),
     Bytes(&'a [u8]),
 }
 
@@ -110,6 +121,13 @@ impl Arg<'_> {
         match self {
             Self::Text(text) => Ok(text),
             _ => Err(internal_datafusion_err!("an argument is not a text")),
+        }
+    }
+
+    pub fn bool(&self) -> Result<bool> {
+        match self {
+            Self::Bool(value) => Ok(*value),
+            _ => Err(internal_datafusion_err!("an argument is not a boolean")),
         }
     }
 
@@ -238,7 +256,7 @@ impl Arguments {
             }
             Self::Other(array, is_constant) => {
                 let row = if *is_constant { 0 } else { row };
-                if array.is_null(row) {
+                if array.is_null(row) || *array.data_type() == DataType::Null {
                     return Ok(None);
                 }
                 Ok(Some(if let Some(numbers) = array.as_primitive_opt::<Float64Type>() {
@@ -247,6 +265,8 @@ impl Arguments {
                     Arg::Int(numbers.value(row))
                 } else if let Some(texts) = array.as_string_opt::<i32>() {
                     Arg::Text(texts.value(row))
+                } else if let Some(values) = array.as_boolean_opt() {
+                    Arg::Bool(values.value(row))
                 } else if let Some(bytes) = array.as_binary_opt::<i32>() {
                     Arg::Bytes(bytes.value(row))
                 } else {
@@ -268,7 +288,7 @@ enum Output {
 impl Output {
     fn new(returns: Returns) -> Self {
         match returns {
-            Returns::Geometry | Returns::Bytes => Self::Bytes(BinaryBuilder::new()),
+            Returns::Geometry | Returns::Geography | Returns::Bytes => Self::Bytes(BinaryBuilder::new()),
             Returns::Number => Self::Number(Float64Builder::new()),
             Returns::Int => Self::Int(Int64Builder::new()),
             Returns::Text => Self::Text(StringBuilder::new()),
