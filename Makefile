@@ -36,13 +36,14 @@ test:
 	$(CARGO) test --workspace $(FEATURES)
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
 
-# The package as a wheel has it: its Python files, and the extension with what the tests are built with.
+# The package as a wheel has it: its Python files and the extension. With all targets, what it depends on stays as the
+# tests have built it.
 PYTHON ?= python3
 PACKAGE := $(TARGET)/python/package
 ENVIRONMENT := $(TARGET)/python/environment
 
 test-python: $(ENVIRONMENT)/installed
-	$(CARGO) build --workspace $(FEATURES) --lib
+	$(CARGO) build --workspace $(FEATURES) --all-targets
 	mkdir -p $(PACKAGE)/terrane
 	cp crates/python/python/terrane/* $(PACKAGE)/terrane/
 	cp $(TARGET)/debug/lib_terrane.so $(PACKAGE)/terrane/_terrane.abi3.so
@@ -62,19 +63,18 @@ wheel:
 	$(TARGET)/python/maturin/bin/python -m pip install --quiet 'maturin>=1.16,<2'
 	$(TARGET)/python/maturin/bin/maturin build --release --manifest-path crates/python/Cargo.toml --out $(TARGET)/wheels
 
-# Another configuration of this workspace; what it depends on stays as it is built, also by the features that the
-# two programs and SQL ask for.
+# Another configuration of this workspace. With all of its packages, what they depend on stays as it is built.
 loom:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test -p terrane-lsm -p terrane -p terrane-pmem -p terrane-sql -p terrane-cli -p terrane-lab $(FEATURES) --lib loom_tests
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-loom $(CARGO) test --workspace $(FEATURES) --lib loom_tests
 
 # TEST is a part of a test's name; a failed one says how to replay it.
 shuttle:
-	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test -p terrane -p terrane-pmem -p terrane-pmtree -p terrane-sql -p terrane-cli -p terrane-lab $(FEATURES) --test '*_shuttle' $(TEST)
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/.ci/rustc-shuttle $(CARGO) test --workspace $(FEATURES) --test '*_shuttle' $(TEST)
 
 lint:
 	@! for suite in crates/*/tests/suite.rs; do for file in $${suite%/suite.rs}/*.rs; do \
 	  name=$$(basename $$file .rs); \
-	  grep -qs "^mod $$name;" $${suite%/suite.rs}/*.rs || grep -qs "^name = \"$$name\"" $${suite%/tests/suite.rs}/Cargo.toml \
+	  grep -qs "^mod $$name;" $${suite%/suite.rs}/*.rs || grep -Eqs "^(name = \"$$name\"|path = \"tests/$$name.rs\")" $${suite%/tests/suite.rs}/Cargo.toml \
 	    || echo "$$file is in no program of tests: name it in $$suite"; \
 	done; done | grep .
 	@! grep -rnE '#\[path = "(\.\./)+[a-z]+/(src|tests)/' --include=*.rs crates

@@ -69,8 +69,6 @@ impl Connection<'_> {
                 self.messages.answer(format_args!("{} {done}", terrane::counted(rows, "row", "rows")));
             }
         }
-        // One memory limit holds for this state and the next one.
-        self.session.forget_store();
         Ok(())
     }
 
@@ -93,7 +91,6 @@ impl Connection<'_> {
 
     /// Closes the store if it is open for writing.
     fn close(&mut self) -> Result<(), Failure> {
-        self.session.forget_store();
         let Some((place, store)) = self.writer.take() else { return Ok(()) };
         match Arc::into_inner(store) {
             Some(store) => place.close(store, self.messages),

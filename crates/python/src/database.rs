@@ -276,9 +276,6 @@ impl PyDatabase {
         }
         let store = self.owner.store.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(store) = store else { return Ok(()) };
-        if let Some(session) = self.owner.session.get() {
-            session.forget_store();
-        }
         // Another thread that uses the store closes it by letting go of it.
         match Arc::try_unwrap(store) {
             Ok(store) => py.detach(|| store.close()).map_err(|error| Failure::from(error).into()),

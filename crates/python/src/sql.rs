@@ -43,11 +43,6 @@ impl SqlSession {
     pub fn run(&self, store: &Arc<Store>, mut script: Script, params: &[Param]) -> Result<Answer> {
         self.0.run_next(&mut script, store, params)?.ok_or_else(|| usage("there is no statement"))
     }
-
-    /// Lets go of the store, so that it can be closed.
-    pub fn forget_store(&self) {
-        self.0.forget_store();
-    }
 }
 
 impl From<SqlError> for Failure {

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
+use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionContext};
@@ -23,7 +25,8 @@ pub(crate) struct Runner {
     pub store: Arc<Store>,
     /// The tables, each in one state.
     pub catalog: StatementCatalog,
-    pub context: SessionContext,
+    /// The session, whose settings the statement has.
+    pub session: SessionContext,
     /// The values of the parameters.
     pub params: Arc<Vec<Expr>>,
     /// The text of the statements, for errors.
@@ -41,20 +44,37 @@ impl Runner {
     /// # Errors
     /// It cannot be planned, or changes something.
     pub async fn run(&self, mut statement: Statement) -> Result<(SendableRecordBatchStream, SchemaRef), SqlError> {
-        self.context.register_catalog(CATALOG, Arc::new(self.catalog.clone()));
+        let context = self.context(&statement);
         let catalog = self.catalog.clone();
         let columns = Box::new(move |table: &str| catalog.columns(table));
         prepare(&mut statement, &Names { tables: self.catalog.table_names(), columns }, &self.params)?;
         let failed = |error| SqlError::planning(&error, &self.text);
-        let plan: LogicalPlan = self.context.state().statement_to_plan(statement).await.map_err(failed)?;
+        let plan: LogicalPlan = context.state().statement_to_plan(statement).await.map_err(failed)?;
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
         options.verify_plan(&plan).map_err(failed)?;
-        let frame = self.context.execute_logical_plan(plan).await.map_err(failed)?;
+        let frame = context.execute_logical_plan(plan).await.map_err(failed)?;
         let (state, plan) = frame.into_parts();
         let plan = state.create_physical_plan(&plan).await.map_err(failed)?;
         let schema = plan.schema();
         let stream = execute_stream(plan, state.task_ctx());
         stream.map(|stream| (stream, schema)).map_err(|error| SqlError::execution(&error, self.memory_bytes))
+    }
+
+    /// A context with the tables of this statement: other threads use the session meanwhile. What
+    /// sets something has the session's own.
+    fn context(&self, statement: &Statement) -> SessionContext {
+        let sets = match statement {
+            Statement::Statement(inner) => matches!(**inner, SqlStatement::Set(_)),
+            other => matches!(other, Statement::Reset(_)),
+        };
+        if sets {
+            return self.session.clone();
+        }
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(CATALOG.to_owned(), Arc::new(self.catalog.clone()));
+        let mut state = self.session.state();
+        state.register_catalog_list(Arc::new(catalogs));
+        SessionContext::new_with_state(state)
     }
 
     /// Starts a query.
@@ -89,18 +109,10 @@ impl Runner {
         Ok(())
     }
 
-    /// Refuses to keep more rows than the memory of the session holds.
-    ///
-    /// # Errors
-    /// [`SqlError::Memory`].
-    pub fn check_memory(&self, bytes: usize) -> Result<(), SqlError> {
-        match bytes <= self.memory_bytes {
-            true => Ok(()),
-            false => Err(SqlError::Memory {
-                reason: "an atomic statement keeps all its rows; SET terrane.atomic = false".to_owned(),
-                bytes: self.memory_bytes,
-            }),
-        }
+    /// Memory that the statement takes beside its plans, from what all of them share.
+    pub fn memory(&self, what: &str) -> Memory {
+        let pool = &self.session.runtime_env().memory_pool;
+        Memory { reservation: MemoryConsumer::new(what).register(pool), bytes: self.memory_bytes }
     }
 
     /// The dataset that a name means.
@@ -116,5 +128,21 @@ impl Runner {
             Some(_) => name.value.clone(),
             None => found(&names, &name.value).cloned().unwrap_or_else(|| name.value.clone()),
         })
+    }
+}
+
+/// Memory for rows or keys that are kept, until it is dropped.
+pub(crate) struct Memory {
+    reservation: MemoryReservation,
+    bytes: usize,
+}
+
+impl Memory {
+    /// Takes more bytes.
+    ///
+    /// # Errors
+    /// [`SqlError::Memory`].
+    pub fn take(&self, bytes: usize) -> Result<(), SqlError> {
+        self.reservation.try_grow(bytes).map_err(|error| SqlError::execution(&error, self.bytes))
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use datafusion::catalog::MemoryCatalogProvider;
 use datafusion::common::extensions_options;
 use datafusion::config::ConfigExtension;
 use datafusion::error::DataFusionError;
@@ -201,7 +200,7 @@ impl Session {
         let runner = Runner {
             store: store.clone(),
             catalog: StatementCatalog::new(store.clone(), options.pushdown, self.reads_files),
-            context: self.context.clone(),
+            session: self.context.clone(),
             params: Arc::new(params),
             text: script.text.as_str().into(),
             memory_bytes: self.memory_bytes,
@@ -249,11 +248,6 @@ impl Session {
         let state = self.context.state();
         let names = state.scalar_functions().keys().chain(state.aggregate_functions().keys());
         names.chain(state.window_functions().keys()).cloned().collect()
-    }
-
-    /// Lets go of the store of the last statement, so that it can be closed.
-    pub fn forget_store(&self) {
-        self.context.register_catalog(CATALOG, Arc::new(MemoryCatalogProvider::new()));
     }
 
     fn options(&self) -> TerraneOptions {

@@ -205,10 +205,10 @@ impl Rewriter<'_> {
         }
     }
 
-    fn parameter(&self, placeholder: &str) -> Result<Expr, String> {
-        let number = placeholder.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+    fn parameter(&self, name: &str) -> Result<Expr, String> {
+        let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
         let Some(number) = number.filter(|number| *number > 0) else {
-            return Err(format!("{placeholder} is not a parameter; the first one is $1"));
+            return Err(format!("{name} is not a parameter; the first one is $1"));
         };
         match self.params.get(number - 1) {
             Some(value) => Ok(value.clone()),
@@ -246,8 +246,8 @@ impl VisitorMut for Rewriter<'_> {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<String> {
         match expr {
             Expr::Value(value) => {
-                if let Value::Placeholder(placeholder) = &value.value {
-                    match self.parameter(placeholder) {
+                if let Value::Placeholder(name) = &value.value {
+                    match self.parameter(name) {
                         Ok(value) => *expr = value,
                         Err(reason) => return ControlFlow::Break(reason),
                     }

@@ -28,7 +28,7 @@ fn cases(name: &str) -> Vec<Value> {
 #[test]
 fn predicates_answer_as_jts_does() {
     let database = Database::create(Mode::Indexed);
-    let mut connection = database.connect();
+    let connection = database.connect();
     let mut failures = Vec::new();
     let cases = cases("predicates.jsonl");
     for case in &cases {

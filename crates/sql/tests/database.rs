@@ -46,7 +46,7 @@ impl Database {
     pub fn connect(&self) -> Connection {
         let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(&self.options) };
         let session = Session::new(&options).unwrap();
-        let mut connection = Connection { session, store: self.store.clone() };
+        let connection = Connection { session, store: self.store.clone() };
         if self.mode == Mode::NoPushdown {
             connection.rows("SET terrane.pushdown = false").unwrap();
         }
@@ -61,7 +61,7 @@ pub struct Connection {
 
 impl Connection {
     /// The types and the texts of the rows of the last statement.
-    pub fn rows(&mut self, sql: &str) -> Result<(Vec<DefaultColumnType>, Vec<Vec<String>>), SqlError> {
+    pub fn rows(&self, sql: &str) -> Result<(Vec<DefaultColumnType>, Vec<Vec<String>>), SqlError> {
         let mut script = self.session.parse(sql)?;
         let (mut types, mut rows) = (Vec::new(), Vec::new());
         while let Some(mut answer) = self.session.run_next(&mut script, &self.store, &[])? {

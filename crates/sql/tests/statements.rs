@@ -41,7 +41,7 @@ fn statements_that_are_not_available_are_refused() {
 #[test]
 fn long_chains_and_deep_nesting_give_an_answer_or_an_error() {
     let database = Database::create(Mode::Indexed);
-    let mut connection = database.connect();
+    let connection = database.connect();
     let terms: Vec<String> = (0..10_000).map(|id| format!("id = {id}")).collect();
     let sql = format!("SELECT count(*) FROM places WHERE {}", terms.join(" OR "));
     assert_eq!(connection.rows(&sql).unwrap().1, [["7"]]);
@@ -61,7 +61,7 @@ fn long_chains_and_deep_nesting_give_an_answer_or_an_error() {
 #[test]
 fn each_statement_sees_the_newest_state() {
     let database = Database::create(Mode::Indexed);
-    let mut connection = database.connect();
+    let connection = database.connect();
     let count = "SELECT count(*) FROM places WHERE id >= 6";
     assert_eq!(connection.rows(count).unwrap().1, [["2"]]);
     assert!(database.store.dataset("places").unwrap().delete(&7.into()).unwrap());

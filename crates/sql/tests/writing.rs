@@ -4,34 +4,50 @@ use terrane_sql::SqlError;
 
 use crate::database::{Database, Mode};
 
+/// The threads share one session, which keeps the states of their statements apart.
 #[test]
 fn no_update_is_lost_among_threads() {
     const THREADS: usize = 4;
     const UPDATES: usize = 50;
     let database = Database::create(Mode::Indexed);
     database.connect().rows("UPDATE places SET population = 0 WHERE id <= 2").unwrap();
+    let connection = database.connect();
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mut connection = database.connect();
+        for thread in 0..THREADS {
+            let connection = &connection;
+            scope.spawn(move || {
+                let own = 100 + thread;
                 for _ in 0..UPDATES {
-                    connection.rows("UPDATE places SET population = population + 1 WHERE id <= 2").unwrap();
-                    let upsert = "INSERT INTO places AS p (id, population) VALUES (77, 1) \
-                                  ON CONFLICT (id) DO UPDATE SET population = p.population + 1";
-                    connection.rows(upsert).unwrap();
+                    let statements = format!(
+                        "UPDATE places SET population = population + 1 WHERE id <= 2; \
+                         INSERT INTO places AS p (id, population) VALUES (77, 1), ({own}, {thread}) \
+                         ON CONFLICT (id) DO UPDATE SET population = p.population + excluded.population"
+                    );
+                    connection.rows(&statements).unwrap();
                 }
             });
         }
     });
+    for thread in 0..THREADS {
+        let sql = format!("SELECT population FROM places WHERE id = {}", 100 + thread);
+        assert_eq!(connection.rows(&sql).unwrap().1, [[(thread * UPDATES).to_string()]]);
+    }
+    connection.rows("SET terrane.atomic = true").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let add = "UPDATE places SET population = population + 1 WHERE id <= 2 OR id = 77";
+            scope.spawn(|| (0..UPDATES).for_each(|_| connection.rows(add).map(drop).unwrap()));
+        }
+    });
     let sql = "SELECT population FROM places WHERE id IN (1, 2, 77)";
-    let total = (THREADS * UPDATES).to_string();
+    let total = (2 * THREADS * UPDATES).to_string();
     assert_eq!(database.connect().rows(sql).unwrap().1, vec![vec![total]; 3]);
 }
 
 #[test]
 fn copies_come_back_with_the_same_rows() {
     let database = Database::create(Mode::Indexed);
-    let mut connection = database.connect();
+    let connection = database.connect();
     let folder = tempfile::tempdir().unwrap();
     let query = "SELECT id, \"Name\", population, capital, ST_AsText(geometry) FROM copied ORDER BY id";
     let wanted = connection.rows(&query.replace("copied", "places")).unwrap().1;

@@ -1,9 +1,13 @@
 //! `UPDATE` and `DELETE`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
 use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use datafusion::arrow::row::{Row, RowConverter, SortField};
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Query, Statement, Update, UpdateTableFromKind, Visit,
     Visitor,
@@ -16,7 +20,7 @@ use super::rows::{RowShape, keys_of};
 use super::target::{Target, both, column_of, last_part, numbered, select, table_and_alias, table_factor};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
-use crate::runner::Runner;
+use crate::runner::{Memory, Runner};
 
 /// Name of the table of records that another writer changed.
 const CHANGED: &str = "terrane changed records";
@@ -58,7 +62,7 @@ impl Assignments {
     }
 
     /// The values of the new rows, of a table under a name.
-    pub fn values(&self, _: &Target, alias: &Ident) -> Vec<Expr> {
+    pub fn values(&self, alias: &Ident) -> Vec<Expr> {
         let value = |name: &String| self.values.get(name).cloned().unwrap_or_else(|| column_of(alias, name));
         self.names.iter().map(value).collect()
     }
@@ -80,8 +84,8 @@ pub(super) async fn update(runner: &Runner, update: Update) -> Result<Written, S
         from.extend(tables);
     }
     let old_key = column_of(&alias, &target.schema.key.name);
-    let items = numbered(std::iter::once(old_key).chain(assignments.values(&target, &alias)));
-    let returning = Returning::new(update.returning, &alias.value);
+    let items = numbered(std::iter::once(old_key).chain(assignments.values(&alias)));
+    let returning = Returning::new(runner, update.returning, &alias.value);
     let query = select(items, from, update.selection)?;
     let change = Change { alias, query, assignments: Some(assignments), returning, done: "changed", written: 0 };
     change.run(runner, target).await
@@ -97,7 +101,7 @@ pub(super) async fn delete(runner: &Runner, delete: Delete) -> Result<Written, S
     let (name, alias) = table_and_alias(&from[0])?;
     let target = Target::new(runner, name)?;
     from.extend(delete.using.unwrap_or_default());
-    let returning = Returning::new(delete.returning, &alias.value);
+    let returning = Returning::new(runner, delete.returning, &alias.value);
     let mut items = vec![column_of(&alias, &target.schema.key.name)];
     if returning.is_wanted() {
         items.extend(target.column_names().iter().map(|name| column_of(&alias, name)));
@@ -130,41 +134,13 @@ impl Change {
         let mut runner = runner.clone();
         let mut query = self.query.clone();
         loop {
-            let key = RowShape::new(&target.schema, None, std::slice::from_ref(&target.schema.key.name))?;
-            let shape = RowShape::new(&target.schema, target.point.as_deref(), &names)?;
-            let (mut stream, _) = runner.query(query).await?;
-            let mut changed = Vec::new();
-            let (mut all, mut kept) = (Vec::new(), 0);
-            // A join may find a record several times; the first row counts.
-            let mut seen = HashSet::new();
-            while let Some(batch) = stream.next().await {
-                let rows = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes)).and_then(|batch| {
-                    let keys = key.shape(&batch.columns()[..1], batch.num_rows(), 0)?;
-                    let rows = shape.shape(&batch.columns()[1..], batch.num_rows(), self.written)?;
-                    if is_own { Ok((keys, rows)) } else { first_ones(&keys, &rows, &target, &mut seen) }
-                });
-                let rows = rows.map_err(|error| after_writing(error, self.done, self.written))?;
-                if runner.is_atomic {
-                    kept += rows.0.get_array_memory_size() + rows.1.get_array_memory_size();
-                    runner.check_memory(kept)?;
-                    all.push(rows);
-                    continue;
-                }
-                let left = self.write(&target, &rows.0, &rows.1);
-                changed.extend(left.map_err(|error| after_writing(error, self.done, self.written))?);
-            }
-            drop(stream);
-            if runner.is_atomic {
-                self.write_all(&target, &all)?;
-            }
-            if changed.is_empty() {
-                break;
-            }
+            let changed = self.pass(&runner, &target, query, &names, is_own).await?;
+            let Some(changed) = changed else { break };
             if !is_own {
                 let error = SqlError::Execution(format!(
                     "{} changed by another writer while the statement read other tables; run it again",
                     terrane::counted(
-                        changed.iter().map(|batch: &RecordBatch| batch.num_rows() as u64).sum(),
+                        changed.iter().map(|keys| keys.num_rows() as u64).sum(),
                         "record was",
                         "records were"
                     )
@@ -174,11 +150,52 @@ impl Change {
             // Their newest versions are judged.
             runner = runner.renewed();
             target = target.renewed(&runner)?;
-            runner.add_table(CHANGED, &changed[0].schema(), &changed)?;
-            query = self.query_of_changed(&target)?;
+            query = self.query.clone();
+            // An atomic statement has written nothing, and begins again.
+            if !runner.is_atomic {
+                runner.add_table(CHANGED, &changed[0].schema(), &changed)?;
+                query = self.query_of_changed(&target)?;
+            }
         }
         let returned = self.returning.finish(&runner, &target).await?;
         Ok(Written { done: self.done, rows: Some(self.written), returned })
+    }
+
+    /// Writes the rows of a query. Gives the keys of records that were changed since they were
+    /// read, if there are any.
+    async fn pass(
+        &mut self,
+        runner: &Runner,
+        target: &Target,
+        query: Query,
+        names: &[String],
+        is_own: bool,
+    ) -> Result<Option<Vec<RecordBatch>>, SqlError> {
+        let key = RowShape::new(&target.schema, None, std::slice::from_ref(&target.schema.key.name))?;
+        let shape = RowShape::new(&target.schema, target.point.as_deref(), names)?;
+        let (mut stream, _) = runner.query(query).await?;
+        let mut seen = Seen::new(runner, self.assignments.is_some());
+        let (mut all, memory) = (Vec::new(), runner.memory("the rows of an atomic statement"));
+        let mut changed = Vec::new();
+        while let Some(batch) = stream.next().await {
+            let rows = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes)).and_then(|batch| {
+                let keys = key.shape(&batch.columns()[..1], batch.num_rows(), 0)?;
+                let rows = shape.shape(&batch.columns()[1..], batch.num_rows(), self.written)?;
+                if is_own { Ok((keys, rows)) } else { seen.first_ones(&keys, &rows, target) }
+            });
+            let (keys, rows) = rows.map_err(|error| after_writing(error, self.done, self.written))?;
+            if runner.is_atomic {
+                memory.take(keys.get_array_memory_size() + rows.get_array_memory_size())?;
+                all.push((keys, rows));
+                continue;
+            }
+            let left = self.write(target, &keys, &rows);
+            changed.extend(left.map_err(|error| after_writing(error, self.done, self.written))?);
+        }
+        if runner.is_atomic {
+            changed.extend(self.write_all(target, &all)?);
+        }
+        Ok(Some(changed).filter(|changed| !changed.is_empty()))
     }
 
     /// The query for the records that were changed.
@@ -230,7 +247,7 @@ impl Change {
         if self.returning.is_wanted() {
             let mut changed = changed.iter().copied().peekable();
             let done: Vec<usize> = (0..rows.num_rows()).filter(|row| changed.next_if_eq(row).is_none()).collect();
-            self.returning.add(rows_of(rows, &done)?);
+            self.returning.add(rows_of(rows, &done)?)?;
         }
         match changed.is_empty() {
             true => Ok(None),
@@ -260,22 +277,31 @@ impl Change {
         self.rest(keys, rows, &changed)
     }
 
-    /// Writes all rows together.
-    fn write_all(&mut self, target: &Target, all: &[(RecordBatch, RecordBatch)]) -> Result<(), SqlError> {
+    /// Writes all rows together, or none: then it gives the key of a record that was changed since
+    /// it was read.
+    fn write_all(
+        &mut self,
+        target: &Target,
+        all: &[(RecordBatch, RecordBatch)],
+    ) -> Result<Option<RecordBatch>, SqlError> {
         let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
         // First all old keys: a new one may be the old one of another record.
         for (keys, _) in all {
             delete_records(&mut batch, target, keys)?;
         }
-        for (keys, rows) in all {
-            if self.assignments.is_some() {
-                insert_records(&mut batch, rows)?;
-            }
-            self.written += keys.num_rows() as u64;
-            self.returning.add(rows.clone());
+        if self.assignments.is_some() {
+            all.iter().try_for_each(|(_, rows)| insert_records(&mut batch, rows))?;
         }
-        batch.commit()?;
-        Ok(())
+        match batch.commit() {
+            Ok(()) => {}
+            Err(terrane::Error::Changed { .. }) => return Ok(all.first().map(|(keys, _)| keys.slice(0, 1))),
+            Err(error) => return Err(error.into()),
+        }
+        for (keys, rows) in all {
+            self.written += keys.num_rows() as u64;
+            self.returning.add(rows.clone())?;
+        }
+        Ok(None)
     }
 }
 
@@ -294,17 +320,63 @@ fn insert_records(batch: &mut AtomicBatch<'_>, rows: &RecordBatch) -> Result<(),
     }
 }
 
-/// The rows of keys that did not come before.
-fn first_ones(
-    keys: &RecordBatch,
-    rows: &RecordBatch,
-    target: &Target,
-    seen: &mut HashSet<Key>,
-) -> Result<(RecordBatch, RecordBatch), SqlError> {
-    let encoded = keys_of(keys, target)?;
-    let first: Vec<usize> =
-        encoded.into_iter().enumerate().filter_map(|(row, key)| seen.insert(key).then_some(row)).collect();
-    Ok((rows_of(keys, &first)?, rows_of(rows, &first)?))
+/// The records that a join has found so far, which may be several times.
+struct Seen {
+    /// A digest of the new row of each key.
+    rows: HashMap<Key, u64>,
+    memory: Memory,
+    /// Whether the rows replace records. Then those of one record must be equal, because the order
+    /// in which a join finds them is not defined.
+    replaces: bool,
+}
+
+impl Seen {
+    fn new(runner: &Runner, replaces: bool) -> Self {
+        Self { rows: HashMap::new(), memory: runner.memory("the keys of a join"), replaces }
+    }
+
+    /// The rows of keys that did not come before.
+    fn first_ones(
+        &mut self,
+        keys: &RecordBatch,
+        rows: &RecordBatch,
+        target: &Target,
+    ) -> Result<(RecordBatch, RecordBatch), SqlError> {
+        let digests = if self.replaces { digests(rows)? } else { vec![0; keys.num_rows()] };
+        self.memory.take(keys.get_array_memory_size() + keys.num_rows() * size_of::<(Key, u64)>())?;
+        let mut first = Vec::new();
+        for (row, (key, digest)) in keys_of(keys, target)?.into_iter().zip(digests).enumerate() {
+            match self.rows.entry(key) {
+                Entry::Vacant(place) => {
+                    place.insert(digest);
+                    first.push(row);
+                }
+                Entry::Occupied(before) if *before.get() == digest => {}
+                Entry::Occupied(before) => {
+                    return Err(SqlError::Refused(format!(
+                        "the join gives different new values for the record with the key {}; aggregate them, or \
+                         narrow WHERE",
+                        before.key()
+                    )));
+                }
+            }
+        }
+        Ok((rows_of(keys, &first)?, rows_of(rows, &first)?))
+    }
+}
+
+/// A digest of each row.
+fn digests(rows: &RecordBatch) -> Result<Vec<u64>, SqlError> {
+    let failed = |error: ArrowError| SqlError::Execution(error.to_string());
+    let fields = rows.schema_ref().fields().iter().map(|field| SortField::new(field.data_type().clone()));
+    let converter = RowConverter::new(fields.collect()).map_err(failed)?;
+    let rows = converter.convert_columns(rows.columns()).map_err(failed)?;
+    let digest = |row: Row<'_>| {
+        let mut hasher = DefaultHasher::new();
+        row.hash(&mut hasher);
+        hasher.finish()
+    };
+    Ok(rows.iter().map(digest).collect())
 }
 
 /// Whether a query reads its first table alone.

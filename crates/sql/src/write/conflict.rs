@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, ConflictTarget, Expr, Ident, OnConflict, OnConflictAction};
 use futures::StreamExt;
 use terrane::{Error, Key, OnConflict as EngineConflict};
@@ -13,7 +13,7 @@ use super::insert::{refused, rows_of};
 use super::rows::{RowShape, completed, keys_of};
 use super::target::{Target, both, column_of, numbered, quoted, select, table_factor};
 use crate::error::SqlError;
-use crate::runner::Runner;
+use crate::runner::{Memory, Runner};
 
 /// Name of the table of rows whose keys exist.
 const EXCLUDED: &str = "excluded";
@@ -46,12 +46,19 @@ impl Conflicts {
     }
 
     /// Notes the keys of rows; no statement changes a record twice.
-    pub fn note_keys(&self, rows: &RecordBatch, target: &Target, seen: &mut HashSet<Key>) -> Result<(), SqlError> {
+    pub fn note_keys(
+        &self,
+        rows: &RecordBatch,
+        target: &Target,
+        (seen, memory): (&mut HashSet<Key>, &Memory),
+    ) -> Result<(), SqlError> {
         if rows.column_by_name(&target.schema.key.name).is_none() {
             // They were numbered, and had no conflicts.
             return Ok(());
         }
-        for (row, key) in keys_of(rows, target)?.into_iter().enumerate() {
+        let keys = keys_of(rows, target)?;
+        memory.take(rows.column(0).get_array_memory_size() + keys.len() * size_of::<Key>())?;
+        for (row, key) in keys.into_iter().enumerate() {
             if !seen.insert(key) {
                 return Err(SqlError::Refused(format!(
                     "row {} has a key that an earlier row of the statement has too; ON CONFLICT DO UPDATE changes a \
@@ -93,7 +100,7 @@ impl Conflicts {
                 .selection
                 .clone()
                 .unwrap_or_else(|| Expr::Value(datafusion::sql::sqlparser::ast::Value::Boolean(true).into()));
-            let values = assignments.values(&now, &self.alias);
+            let values = assignments.values(&self.alias);
             let items = numbered(values.into_iter().chain([condition]));
             let query = select(items, vec![from, table_factor(EXCLUDED)?], Some(both(None, same_key)))?;
             let (mut stream, _) = runner.query(query).await?;
@@ -118,7 +125,7 @@ impl Conflicts {
                 });
                 if returning.is_wanted() {
                     let done: Vec<usize> = (0..new.num_rows()).filter(|row| !outcome.changed.contains(row)).collect();
-                    returning.add(rows_of(&new, &done)?);
+                    returning.add(rows_of(&new, &done)?)?;
                 }
             }
             // Rows whose record was changed meanwhile, or is gone.
@@ -136,7 +143,7 @@ impl Conflicts {
             }
             if returning.is_wanted() {
                 let done: Vec<usize> = (0..rows.num_rows()).filter(|row| !taken.contains(row)).collect();
-                returning.add(rows_of(&rows, &done)?);
+                returning.add(rows_of(&rows, &done)?)?;
             }
             rows = rows_of(&rows, &taken)?;
         }

@@ -1,7 +1,8 @@
 //! `COPY` between tables and files.
 
-use std::fs::{self, File};
+use std::fs::Permissions;
 use std::io::BufWriter;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use arrow_schema::Schema as ArrowSchema;
@@ -138,11 +139,12 @@ async fn to_file(
 ) -> Result<Written, SqlError> {
     let format = output_format(path, options)?;
     let failed = |error: String| SqlError::Execution(format!("cannot write {}: {error}", path.display()));
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let part = Part(PathBuf::from(part));
-    let file = File::create(&part.0).map_err(|error| failed(error.to_string()))?;
-    let mut writer = writer(format, BufWriter::new(file), write_options(schema));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As for any new file: the process's mask decides.
+    let permissions = Permissions::from_mode(0o666);
+    let part = tempfile::Builder::new().prefix(".copy-").permissions(permissions).tempfile_in(folder);
+    let mut part = part.map_err(|error| failed(error.to_string()))?;
+    let mut writer = writer(format, BufWriter::new(part.as_file_mut()), write_options(schema));
     writer.begin(schema).map_err(|error| failed(error.to_string()))?;
     let mut rows = 0;
     while let Some(batch) = stream.next().await {
@@ -152,18 +154,10 @@ async fn to_file(
     }
     writer.finish().map_err(|error| failed(error.to_string()))?;
     drop(writer);
-    fs::rename(&part.0, path).map_err(|error| failed(error.to_string()))?;
+    // The contents first: after a power loss the name must not lead to less.
+    part.as_file().sync_all().map_err(|error| failed(error.to_string()))?;
+    part.persist(path).map_err(|error| failed(error.to_string()))?;
     Ok(Written { done: "copied", rows: Some(rows), returned: None })
-}
-
-/// A file that is not whole. It is removed if it keeps its name.
-struct Part(PathBuf);
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // It is gone if it was renamed.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 fn output_format(path: &Path, options: &[CopyOption]) -> Result<OutputFormat, SqlError> {

@@ -16,7 +16,7 @@ use super::target::{Target, last_part};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
 use crate::geometry::WGS84_SRID;
-use crate::runner::Runner;
+use crate::runner::{Memory, Runner};
 use crate::statement::call;
 
 pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, SqlError> {
@@ -68,18 +68,25 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         }
         Some(_) => return Err(SqlError::refused("this clause of INSERT is not available")),
     };
-    let returning = Returning::new(insert.returning, &alias.value);
-    let mut insertion = Insertion { runner, target: &target, conflicts, returning, seen: HashSet::new(), written: 0 };
+    let returning = Returning::new(runner, insert.returning, &alias.value);
+    let mut insertion = Insertion {
+        runner,
+        target: &target,
+        conflicts,
+        returning,
+        seen: HashSet::new(),
+        memory: runner.memory("the keys of the statement"),
+        written: 0,
+    };
     let mut first = 0;
-    let (mut all, mut kept) = (Vec::new(), 0);
+    let (mut all, memory) = (Vec::new(), runner.memory("the rows of an atomic statement"));
     while let Some(batch) = stream.next().await {
         let batch = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes));
         let rows = batch.and_then(|batch| shape.shape(batch.columns(), batch.num_rows(), first));
         let rows = rows.map_err(|error| after_writing(error, "inserted", insertion.written))?;
         let count = rows.num_rows() as u64;
         if runner.is_atomic {
-            kept += rows.get_array_memory_size();
-            runner.check_memory(kept)?;
+            memory.take(rows.get_array_memory_size())?;
             all.push(rows);
         } else {
             let added = insertion.add(&rows, first).await;
@@ -142,6 +149,7 @@ struct Insertion<'a> {
     returning: Returning,
     /// The keys of the statement so far, if a conflict changes the stored record.
     seen: HashSet<Key>,
+    memory: Memory,
     written: u64,
 }
 
@@ -164,12 +172,12 @@ impl Insertion<'_> {
         }
         if self.returning.is_wanted() {
             let kept = rows_without(rows, outcome.refused.iter().map(|refused| refused.row))?;
-            self.returning.add(with_keys(&kept, &outcome.keys, self.target)?);
+            self.returning.add(with_keys(&kept, &outcome.keys, self.target)?)?;
         }
         if let Some(conflicts) = &self.conflicts
             && let OnConflictAction::DoUpdate(_) = conflicts.action
         {
-            conflicts.note_keys(rows, self.target, &mut self.seen)?;
+            conflicts.note_keys(rows, self.target, (&mut self.seen, &self.memory))?;
             if !taken.is_empty() {
                 let taken = rows_of(rows, &taken)?;
                 self.written += conflicts.update(self.runner, self.target, taken, &mut self.returning).await?;
@@ -200,7 +208,7 @@ impl Insertion<'_> {
         self.written = first;
         for (rows, keys) in batches.iter().zip(&keys) {
             if self.returning.is_wanted() {
-                self.returning.add(with_keys(rows, keys, self.target)?);
+                self.returning.add(with_keys(rows, keys, self.target)?)?;
             }
         }
         Ok(())

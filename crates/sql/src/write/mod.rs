@@ -20,7 +20,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::sqlparser::ast::{SelectItem, Statement};
 
 use crate::error::SqlError;
-use crate::runner::Runner;
+use crate::runner::{Memory, Runner};
 use target::{Target, select, table_factor};
 
 /// What a statement has done.
@@ -87,14 +87,16 @@ pub(crate) async fn write(runner: &Runner, statement: Statement) -> Result<Writt
 /// Rows that a `RETURNING` shows, as they are written.
 struct Returning {
     items: Option<Vec<SelectItem>>,
+    memory: Memory,
     /// The name that the items may use for the table.
     name: String,
     batches: Vec<RecordBatch>,
 }
 
 impl Returning {
-    fn new(items: Option<Vec<SelectItem>>, name: &str) -> Self {
-        Self { items, name: name.to_owned(), batches: Vec::new() }
+    fn new(runner: &Runner, items: Option<Vec<SelectItem>>, name: &str) -> Self {
+        let memory = runner.memory("the rows of RETURNING");
+        Self { items, memory, name: name.to_owned(), batches: Vec::new() }
     }
 
     /// Whether rows have to be kept.
@@ -102,10 +104,12 @@ impl Returning {
         self.items.is_some()
     }
 
-    fn add(&mut self, batch: RecordBatch) {
+    fn add(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         if self.items.is_some() {
+            self.memory.take(batch.get_array_memory_size())?;
             self.batches.push(batch);
         }
+        Ok(())
     }
 
     /// The answer over the rows, which have the columns of the table.
