@@ -16,6 +16,8 @@ const WGS84_SPHERE: &str = r#"{"crs":"OGC:CRS84","crs_type":"authority_code","ed
 
 /// The number of WGS 84, longitude first.
 pub(crate) const WGS84_SRID: i64 = 4326;
+/// The number of the system of web maps.
+pub(crate) const WEB_MERCATOR_SRID: i64 = 3857;
 
 /// A column of geometries in a reference system; 0 is an unknown one.
 pub(crate) fn geometry_field(name: &str, srid: i64) -> Field {

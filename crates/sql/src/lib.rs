@@ -15,6 +15,7 @@ mod functions;
 mod geographies;
 mod geometry;
 mod join;
+mod lateral;
 mod nearest;
 mod operators;
 mod prepared;

@@ -65,6 +65,12 @@ impl Source {
         };
         self.origins.iter().map(column).collect()
     }
+
+    /// The rows of the engine in the columns of the result.
+    pub fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), self.columns(batch.columns())?, &options)?)
+    }
 }
 
 /// Reads a dataset through the plan that the engine chose.
@@ -99,29 +105,30 @@ impl ScanExec {
         &self.source
     }
 
+    pub fn shared_source(&self) -> Arc<Source> {
+        self.source.clone()
+    }
+
     /// The source, if all its rows are read and an index may be used.
     pub fn plain_source(&self) -> Option<Arc<Source>> {
         let is_plain = self.nearest.is_none() && self.source.limit.is_none() && self.source.pushes_down;
         is_plain.then(|| self.source.clone())
     }
 
-    /// The same scan, of rows among which are the `k` nearest to a place.
-    ///
-    /// # Errors
-    /// Those of [`Snapshot::scan`].
-    pub fn nearest(&self, place: Point, k: usize) -> Result<Self> {
-        let nearest = NearestScan::new(&self.source, place, k).map_err(external)?;
-        Ok(Self {
+    /// The same scan, of rows among which are the nearest ones.
+    pub fn nearest(&self, nearest: NearestScan) -> Self {
+        Self {
             source: self.source.clone(),
             scan: self.scan.clone(),
             nearest: Some(Arc::new(nearest)),
             properties: properties(self.source.schema.clone(), 1),
             metrics: ExecutionPlanMetricsSet::new(),
-        })
+        }
     }
 }
 
-fn properties(schema: SchemaRef, parts: usize) -> Arc<PlanProperties> {
+/// The properties of a plan that gives its rows bit by bit.
+pub(crate) fn properties(schema: SchemaRef, parts: usize) -> Arc<PlanProperties> {
     let (emission, boundedness) = (EmissionType::Incremental, Boundedness::Bounded);
     let partitioning = Partitioning::UnknownPartitioning(parts);
     Arc::new(PlanProperties::new(EquivalenceProperties::new(schema), partitioning, emission, boundedness))
@@ -178,15 +185,7 @@ impl ExecutionPlan for ScanExec {
             rows: None,
             counters: Counters::new(&self.metrics, partition),
         };
-        let schema = self.source.schema.clone();
-        let stream = futures::stream::unfold(Some(reading), |reading| async move {
-            let mut reading = reading?;
-            match reading.next().transpose()? {
-                Ok(batch) => Some((Ok(batch), Some(reading))),
-                Err(error) => Some((Err(error), None)),
-            }
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+        Ok(stream_of(self.source.schema.clone(), reading))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -207,16 +206,17 @@ struct Reading {
     counters: Counters,
 }
 
-impl Reading {
-    fn next(&mut self) -> Result<Option<RecordBatch>> {
+impl Batches for Reading {
+    async fn next(&mut self) -> Result<Option<RecordBatch>> {
         if let Some(nearest) = self.nearest.take()
-            && let Some(found) = nearest.find(|rows| self.counters.set(rows)).map_err(external)?
+            && let Some(found) = nearest.find(&self.source, &mut |rows| self.counters.set(rows))?
         {
             self.found = found.into();
             self.parts = 0..0;
         }
         if let Some(batch) = self.found.pop_front() {
-            return self.shape(&batch).map(Some);
+            self.counters.rows.add(batch.num_rows());
+            return Ok(Some(batch));
         }
         loop {
             let rows = match &mut self.rows {
@@ -229,19 +229,32 @@ impl Reading {
             let batch = rows.next_batch().map_err(external)?;
             self.counters.set(rows);
             match batch {
-                Some(batch) => return self.shape(&batch).map(Some),
+                Some(batch) => {
+                    self.counters.rows.add(batch.num_rows());
+                    return self.source.shape(&batch).map(Some);
+                }
                 None => self.rows = None,
             }
         }
     }
+}
 
-    /// The columns of the result.
-    fn shape(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = self.source.columns(batch.columns())?;
-        self.counters.rows.add(batch.num_rows());
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        Ok(RecordBatch::try_new_with_options(self.source.schema.clone(), columns, &options)?)
-    }
+/// What a part of a plan gives, batch by batch.
+pub(crate) trait Batches: Send + 'static {
+    /// The next batch; `None` at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<RecordBatch>>> + Send;
+}
+
+/// The batches as a stream, which an error ends.
+pub(crate) fn stream_of(schema: SchemaRef, batches: impl Batches) -> SendableRecordBatchStream {
+    let stream = futures::stream::unfold(Some(batches), |batches| async move {
+        let mut batches = batches?;
+        match batches.next().await.transpose()? {
+            Ok(batch) => Some((Ok(batch), Some(batches))),
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, stream))
 }
 
 pub(crate) fn external(error: terrane::Error) -> DataFusionError {

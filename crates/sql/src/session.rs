@@ -29,6 +29,7 @@ use crate::error::SqlError;
 use crate::functions;
 use crate::geographies::GeographyRule;
 use crate::join::SpatialJoinRule;
+use crate::lateral::{LateralQueryPlanner, LateralRule};
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
 use crate::prepared::{Param, Prepared, Step};
@@ -149,6 +150,8 @@ impl Session {
             .with_runtime_env(environment)
             .with_default_features()
             .with_analyzer_rules(analyzer_rules())
+            .with_optimizer_rule(Arc::new(LateralRule))
+            .with_query_planner(Arc::new(LateralQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(NearestRule))
             .with_physical_optimizer_rule(Arc::new(SpatialJoinRule))
             .build();
@@ -280,7 +283,7 @@ async fn send_batches(mut stream: SendableRecordBatchStream, sender: Sender<Resu
 /// Geographies are measured on the sphere. Numbers are compared before their types are made equal.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(GeographyRule), Arc::new(NumberRule)];
-    rules.into_iter().chain(Analyzer::new().rules).collect()
+    rules.into_iter().chain(Analyzer::new().rules).chain([Arc::new(LateralRule) as _]).collect()
 }
 
 fn register_operators(context: &SessionContext) -> Result<(), SqlError> {

@@ -46,8 +46,17 @@ impl DatasetTable {
         matches!(self.schema.geometry, GeometryColumn::Point { .. }).then(|| self.geometry())
     }
 
+    pub fn system(&self) -> CoordinateSystem {
+        self.schema.system
+    }
+
+    /// Whether the engine judges a filter exactly; `None` if it does not judge it.
+    pub fn is_exact(&self, filter: &Expr) -> Option<bool> {
+        self.translate(filter).map(|pushed| pushed.is_exact)
+    }
+
     /// Name of the column of geometries.
-    fn geometry(&self) -> &str {
+    pub fn geometry(&self) -> &str {
         match &self.schema.geometry {
             GeometryColumn::Geometry { name } => name,
             GeometryColumn::Point { .. } => self.arrow.fields().last().map_or(GEOMETRY, |field| field.name()),

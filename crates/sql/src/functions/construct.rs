@@ -8,18 +8,8 @@ use super::Kind::{Bytes as B, Geometry as G, Number as N, Srid as S, Text as T};
 use super::Returns;
 use super::arguments::parse_text;
 use super::relation::unreadable;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, of};
 use crate::geometry::as_postgis;
-
-const fn of(
-    names: &'static [&'static str],
-    kinds: &'static [super::Kind],
-    required: usize,
-    returns: Returns,
-    call: fn(&[Arg<'_>]) -> Result<Value>,
-) -> Tail {
-    Tail { names, kinds, required, returns, call }
-}
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[

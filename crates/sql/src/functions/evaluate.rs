@@ -45,6 +45,9 @@ pub(super) fn evaluate(function: Function, args: &ScalarFunctionArgs, rows: usiz
         Function::AsGeoJson => {
             texts(args, rows, |bytes| to_geojson(bytes).map(|value| value.to_string()).map_err(unreadable))
         }
+        Function::Knn => {
+            exec_err!("ST_KNN must be the only condition of a join: a JOIN b ON ST_KNN(a.place, b.place, 5)")
+        }
         Function::Intersects => relation(args, rows, Relation::Intersects, false, false),
         Function::Disjoint => relation(args, rows, Relation::Intersects, false, true),
         Function::Contains => relation(args, rows, Relation::Holds, true, false),

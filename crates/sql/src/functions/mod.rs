@@ -4,6 +4,7 @@ mod access;
 mod aggregate;
 mod arguments;
 mod buffer;
+mod cells;
 mod change;
 mod clearance;
 mod combine;
@@ -61,6 +62,8 @@ pub(crate) enum Function {
     Distance,
     DWithinSphere,
     DistanceSphere,
+    /// The condition of a join.
+    Knn,
 }
 
 /// What an argument may be.
@@ -84,6 +87,8 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returns {
     Geometry,
+    /// A geometry in a reference system that the function knows.
+    GeometryIn(i64),
     Geography,
     Bool,
     Number,
@@ -95,7 +100,7 @@ enum Returns {
 impl Returns {
     fn data_type(self) -> DataType {
         match self {
-            Self::Geometry | Self::Geography | Self::Bytes => DataType::Binary,
+            Self::Geometry | Self::GeometryIn(_) | Self::Geography | Self::Bytes => DataType::Binary,
             Self::Bool => DataType::Boolean,
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
@@ -134,6 +139,7 @@ const FUNCTIONS: &[(Function, &[&str], &[Kind], Returns)] = &[
     (Function::Distance, &["st_distance", "geometry_distance_centroid"], &[G, G], Returns::Number),
     (Function::DWithinSphere, &["st_dwithinsphere"], &[G, G, N], Returns::Bool),
     (Function::DistanceSphere, &["st_distancesphere"], &[G, G], Returns::Number),
+    (Function::Knn, &["st_knn"], &[G, G, Kind::Int, Kind::Bool], Returns::Bool),
 ];
 
 impl Function {
@@ -172,6 +178,7 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let tails = [
         access::FUNCTIONS,
         buffer::FUNCTIONS,
+        cells::FUNCTIONS,
         change::FUNCTIONS,
         clearance::FUNCTIONS,
         combine::FUNCTIONS,
@@ -247,7 +254,9 @@ impl ScalarUDFImpl for SpatialFunction {
 
     fn coerce_types(&self, found: &[DataType]) -> Result<Vec<DataType>> {
         let kinds = self.function.entry().2;
-        let required = kinds.iter().filter(|kind| **kind != Kind::Srid).count();
+        // The number of a reference system may be left out, and the measure of a join.
+        let is_required = |kind: &&Kind| **kind != Kind::Srid && (self.function, **kind) != (Function::Knn, Kind::Bool);
+        let required = kinds.iter().filter(is_required).count();
         coerced(self.name(), kinds, required, found)
     }
 
@@ -268,6 +277,9 @@ impl ScalarUDFImpl for SpatialFunction {
 /// The field of a function's value. A geometry has the reference system that the last argument
 /// names, or the first one has.
 fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnFieldArgs) -> Result<FieldRef> {
+    if let Returns::GeometryIn(srid) = returns {
+        return Ok(Arc::new(geometry_field(name, srid)));
+    }
     if !matches!(returns, Returns::Geometry | Returns::Geography) {
         return Ok(Arc::new(Field::new(name, returns.data_type(), true)));
     }

@@ -12,20 +12,10 @@ use super::Returns;
 use super::access::{boundary_of, dimension_of};
 use super::inside::point_inside;
 use super::noding::all_meetings;
-use super::tail::{Arg, Tail, Value};
+use super::tail::{Arg, Tail, Value, of};
 
 /// The function that `ST_Relate` with a pattern becomes.
 pub(crate) const RELATE_PATTERN: &str = "st_relatepattern";
-
-const fn of(
-    names: &'static [&'static str],
-    kinds: &'static [super::Kind],
-    required: usize,
-    returns: Returns,
-    call: fn(&[Arg<'_>]) -> Result<Value>,
-) -> Tail {
-    Tail { names, kinds, required, returns, call }
-}
 
 /// The functions.
 pub(super) const FUNCTIONS: &[Tail] = &[

@@ -30,6 +30,17 @@ pub(super) struct Tail {
     pub call: fn(&[Arg<'_>]) -> Result<Value>,
 }
 
+/// A function.
+pub(super) const fn of(
+    names: &'static [&'static str],
+    kinds: &'static [super::Kind],
+    required: usize,
+    returns: Returns,
+    call: fn(&[Arg<'_>]) -> Result<Value>,
+) -> Tail {
+    Tail { names, kinds, required, returns, call }
+}
+
 /// A function that returns a geometry.
 pub(super) const fn shape(
     names: &'static [&'static str],
@@ -37,7 +48,7 @@ pub(super) const fn shape(
     required: usize,
     call: fn(&[Arg<'_>]) -> Result<Value>,
 ) -> Tail {
-    Tail { names, kinds, required, returns: Returns::Geometry, call }
+    of(names, kinds, required, Returns::Geometry, call)
 }
 
 /// An argument that is not null.
@@ -288,7 +299,9 @@ enum Output {
 impl Output {
     fn new(returns: Returns) -> Self {
         match returns {
-            Returns::Geometry | Returns::Geography | Returns::Bytes => Self::Bytes(BinaryBuilder::new()),
+            Returns::Geometry | Returns::GeometryIn(_) | Returns::Geography | Returns::Bytes => {
+                Self::Bytes(BinaryBuilder::new())
+            }
             Returns::Number => Self::Number(Float64Builder::new()),
             Returns::Int => Self::Int(Int64Builder::new()),
             Returns::Text => Self::Text(StringBuilder::new()),

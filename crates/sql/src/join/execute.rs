@@ -13,21 +13,17 @@ use datafusion::common::cast::as_boolean_array;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{JoinSide, Result, internal_datafusion_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
 use terrane::{Join, JoinRows};
 
 use super::predicate::{Reach, SpatialPredicate};
 use crate::functions::Geometries;
 use crate::functions::relation::enlarged_box;
-use crate::scan::{Source, external};
+use crate::scan::{Batches, Source, external, properties, stream_of};
 
 /// Which rows a join gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +67,8 @@ pub(crate) struct SpatialJoinExec {
 
 impl SpatialJoinExec {
     pub(super) fn new(join: Arc<SpatialJoin>, outer: Arc<dyn ExecutionPlan>) -> Self {
-        let partitioning = Partitioning::UnknownPartitioning(outer.output_partitioning().partition_count());
-        let equivalences = EquivalenceProperties::new(join.schema.clone());
-        let properties =
-            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded);
-        Self { join, outer, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        let properties = properties(join.schema.clone(), outer.output_partitioning().partition_count());
+        Self { join, outer, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
@@ -133,14 +126,7 @@ impl ExecutionPlan for SpatialJoinExec {
             baseline: BaselineMetrics::new(&self.metrics, partition),
             counters: Counters::new(&self.metrics, partition),
         };
-        let stream = futures::stream::unfold(Some(joining), |joining| async move {
-            let mut joining = joining?;
-            match joining.next().await.transpose()? {
-                Ok(batch) => Some((Ok(batch), Some(joining))),
-                Err(error) => Some((Err(error), None)),
-            }
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.join.schema.clone(), stream)))
+        Ok(stream_of(self.join.schema.clone(), joining))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -165,7 +151,7 @@ struct Current {
     is_matched: Vec<bool>,
 }
 
-impl Joining {
+impl Batches for Joining {
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let Some(current) = &mut self.current else {

@@ -7,4 +7,4 @@ mod execute;
 mod predicate;
 mod rule;
 
-pub(crate) use rule::SpatialJoinRule;
+pub(crate) use rule::{SpatialJoinRule, spread};

@@ -156,8 +156,8 @@ fn with_outer(
     Ok(Some(Arc::new(SpatialJoinExec::new(Arc::new(spatial), spread(outer, parts)?))))
 }
 
-/// The outer side in as many parts as the join had, so that several threads search the index.
-fn spread(outer: &Arc<dyn ExecutionPlan>, parts: usize) -> Result<Arc<dyn ExecutionPlan>> {
+/// The outer side in a number of parts, so that several threads search the index.
+pub(crate) fn spread(outer: &Arc<dyn ExecutionPlan>, parts: usize) -> Result<Arc<dyn ExecutionPlan>> {
     let coalesced = outer.downcast_ref::<CoalescePartitionsExec>().filter(|coalesced| coalesced.fetch().is_none());
     let outer = match coalesced {
         Some(coalesced) if parts_of(coalesced.input()) <= parts => coalesced.input().clone(),
