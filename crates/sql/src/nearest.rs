@@ -18,7 +18,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Float64Array, RecordBatch};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -291,9 +291,7 @@ fn replace_in(
         return Ok(nearest_of(key, scan.source(), k).map(|nearest| Arc::new(scan.nearest(nearest)) as _));
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-        let Some(column) = key.downcast_ref::<Column>() else { return Ok(None) };
-        let Some(projected) = projection.expr().get(column.index()) else { return Ok(None) };
-        key = projected.expr.clone();
+        key = below(key, projection)?;
     } else if !keeps_rows(plan) {
         return Ok(None);
     }
@@ -302,6 +300,18 @@ fn replace_in(
         Some(replaced) => with_child(plan, replaced).map(Some),
         None => Ok(None),
     }
+}
+
+/// An expression over the columns of a projection as one over those of its input.
+fn below(expr: Arc<dyn PhysicalExpr>, projection: &ProjectionExec) -> Result<Arc<dyn PhysicalExpr>> {
+    let replaced = expr.transform_down(|expr| {
+        let projected = expr.downcast_ref::<Column>().and_then(|column| projection.expr().get(column.index()));
+        Ok(match projected {
+            Some(projected) => Transformed::new(projected.expr.clone(), true, TreeNodeRecursion::Jump),
+            None => Transformed::no(expr),
+        })
+    });
+    replaced.data()
 }
 
 /// The search for a sort key that is a distance from a constant.
