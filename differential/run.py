@@ -28,6 +28,7 @@ from systems import (
     distances,
     geopandas_pairs,
     is_ambiguous,
+    sql_of_join,
 )
 
 TOLERANCE = 1e-9
@@ -51,8 +52,10 @@ class Comparison:
             text += f" ({left_out} rows at a boundary left out)"
         print(ROW.format(question, rows, "WRONG" if problems else "ok", text), flush=True)
 
-    def compare(self, question: str, arguments: list[str], others: dict[str, list], ambiguous, is_join: bool) -> None:
-        """Lists and counts at every memory limit, beside the answers of the others."""
+    def compare(
+        self, question: str, arguments: list[str], sql: str, others: dict[str, list], ambiguous, is_join: bool
+    ) -> None:
+        """Lists and counts at every memory limit, and asks in SQL, beside the answers of the others."""
         names, answers = list(others), [Counter(answer) for answer in others.values()]
         problems: list[str] = []
         left_out = set()
@@ -63,11 +66,15 @@ class Comparison:
             left_out |= differing - unexplained
             if unexplained:
                 problems.append(f"{names[0]} and {name} differ in {len(unexplained)} rows, {sorted(unexplained)[:3]}")
-        for limit in MEMORY_LIMITS:
-            at = f"at {limit or 'the default limit'}"
+        for limit, by_sql in [(limit, False) for limit in MEMORY_LIMITS] + [("64MiB", True), (None, True)]:
+            at = f"{'in SQL ' if by_sql else ''}at {limit or 'the default limit'}"
             try:
-                listed = Counter((self.terrane.pairs if is_join else self.terrane.keys)(arguments, limit))
-                counted = self.terrane.count(arguments, limit)
+                if by_sql:
+                    listed = Counter(self.terrane.sql(sql, limit, columns=2 if is_join else 1))
+                    counted = listed.total()
+                else:
+                    listed = Counter((self.terrane.pairs if is_join else self.terrane.keys)(arguments, limit))
+                    counted = self.terrane.count(arguments, limit)
             except Refused as refused:
                 # An error that names the limit is an answer, fewer rows are none.
                 if limit != "16MiB" or "--memory-limit" not in str(refused):
@@ -98,15 +105,15 @@ class Comparison:
             west, south = (x, y) if number == 0 else (max(x - half, -180), max(y - half, -90))
             east, north = min(x + half, 180), min(y + half, 90)
             window = shapely.box(west, south, east, north)
-            by_duck = self.duck.keys(
-                f"SELECT rid FROM {table.name} "
-                f"WHERE ST_Intersects(geometry, ST_MakeEnvelope({west!r}, {south!r}, {east!r}, {north!r}))"
-            )
+            sides = ", ".join(repr(float(side)) for side in (west, south, east, north))
+            by_sql = f"SELECT rid FROM {table.name} WHERE ST_Intersects(geometry, ST_MakeEnvelope({sides}))"
+            by_duck = self.duck.keys(by_sql)
             by_shapely = table.frame["rid"][shapely.intersects(table.frame.geometry.values, window)].tolist()
             shapes = table.frame.geometry
             self.compare(
                 f"query {table.name} --bbox {west:.4f},{south:.4f},{east:.4f},{north:.4f}",
                 ["query", table.name, "--bbox", ",".join(map(repr, map(float, (west, south, east, north))))],
+                by_sql,
                 {"GeoPandas": by_shapely, "DuckDB": by_duck},
                 # The closed window is exact for points.
                 lambda row: not table.file.is_points and is_ambiguous("intersects", shapes.iloc[row], window),
@@ -133,15 +140,17 @@ class Comparison:
             # All digits, so that it is the same area.
             file.write_text(shapely.to_wkt(area, rounding_precision=-1))
             function = {"intersects": "ST_Intersects", "within": "ST_Within"}[predicate]
-            by_duck = self.duck.keys(
+            by_sql = (
                 f"SELECT t.rid FROM {table.name} t, {areas.name} a "
                 f"WHERE a.rid = {chosen} AND {function}(t.geometry, a.geometry)"
             )
+            by_duck = self.duck.keys(by_sql)
             holds = {"intersects": shapely.intersects, "within": shapely.within}[predicate]
             by_shapely = table.frame["rid"][holds(shapes.values, area)].tolist()
             self.compare(
                 f"query {table.name} --{predicate} '{areas.name} {chosen}'",
                 ["query", table.name, f"--{predicate}", f"@{file}"],
+                by_sql,
                 {"GeoPandas": by_shapely, "DuckDB": by_duck},
                 lambda row: is_ambiguous(predicate, shapes.iloc[row], area),
                 is_join=False,
@@ -161,6 +170,7 @@ class Comparison:
             self.compare(
                 f"query {table.name} --circle {x:.4f},{y:.4f},{radius:.0f}",
                 ["query", table.name, "--circle", f"{x!r},{y!r},{radius!r}"],
+                f"SELECT rid FROM {table.name} WHERE ST_DWithinSphere(geometry, ST_Point({x!r}, {y!r}), {radius!r})",
                 {"numpy": numpy.flatnonzero(metres <= radius).tolist(), "DuckDB": by_duck},
                 lambda row: abs(metres[row] - radius) <= TOLERANCE * radius + 1e-6,
                 is_join=False,
@@ -192,6 +202,11 @@ class Comparison:
             problems = []
             answers = [("DuckDB", by_duck)]
             answers += [(f"at {limit or 'the default limit'}", self.terrane.keys(arguments, limit)) for limit in MEMORY_LIMITS]
+            by_sql = (
+                f"SELECT rid FROM {table.name} {condition} "
+                f"ORDER BY ST_DistanceSphere(geometry, ST_Point({x!r}, {y!r})), rid LIMIT {k}"
+            )
+            answers += [("in SQL", self.terrane.sql(by_sql, None, columns=1))]
             for name, found in answers:
                 near = len(found) == len(wanted) == len(set(found)) and set(found) <= set(keys.tolist())
                 near = near and numpy.allclose(metres[found], metres[wanted], rtol=TOLERANCE, atol=1e-6)
@@ -216,9 +231,10 @@ class Comparison:
             self.compare(
                 f"join {outer.name} {inner.name} --{predicate}",
                 ["join", outer.name, inner.name, f"--{predicate}"],
+                sql_of_join(outer, inner, predicate),
                 {
                     "GeoPandas": geopandas_pairs(outer, inner, predicate),
-                    "DuckDB": self.duck.pairs(outer.name, inner.name, predicate),
+                    "DuckDB": self.duck.pairs(sql_of_join(outer, inner, predicate)),
                 },
                 lambda pair: is_ambiguous(of_row, *row_and_area(pair)),
                 is_join=True,
@@ -237,9 +253,10 @@ class Comparison:
             self.compare(
                 f"join {first.name} {second.name} --intersects",
                 ["join", first.name, second.name, "--intersects"],
+                sql_of_join(first, second, "intersects"),
                 {
                     "GeoPandas": geopandas_pairs(first, second, "intersects"),
-                    "DuckDB": self.duck.pairs(first.name, second.name, "intersects"),
+                    "DuckDB": self.duck.pairs(sql_of_join(first, second, "intersects")),
                 },
                 ambiguous,
                 is_join=True,

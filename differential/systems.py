@@ -60,6 +60,11 @@ class Terrane:
     def pairs(self, arguments: list[str], memory_limit: str | None) -> list[tuple[int, int]]:
         return list(self._numbers(arguments, memory_limit, rb'"outer_rid":(\d+).*"inner_rid":(\d+)'))
 
+    def sql(self, sql: str, memory_limit: str | None, columns: int) -> list:
+        """The rows of a query for one number or two: keys, or pairs of keys."""
+        rows = self._numbers(["sql", sql], memory_limit, rb"{" + rb",".join([rb'"[a-z]+":(\d+)'] * columns) + rb"}")
+        return [row[0] if columns == 1 else row for row in rows]
+
     def _numbers(self, arguments: list[str], memory_limit: str | None, pattern: bytes):
         # Of long lines only the keys are read.
         compiled = re.compile(pattern)
@@ -94,14 +99,18 @@ class DuckDb:
     def keys(self, sql: str) -> list[int]:
         return [row[0] for row in self.connection.execute(sql).fetchall()]
 
-    def pairs(self, outer: str, inner: str, predicate: str) -> list[tuple[int, int]]:
-        condition = {
-            "intersects": "ST_Intersects(o.geometry, i.geometry)",
-            "within": "ST_Within(i.geometry, o.geometry)",
-            "contains": "ST_Within(o.geometry, i.geometry)",
-        }[predicate]
-        sql = f"SELECT o.rid, i.rid FROM {outer} o JOIN {inner} i ON {condition}"
+    def pairs(self, sql: str) -> list[tuple[int, int]]:
         return self.connection.execute(sql).fetchall()
+
+
+def sql_of_join(outer: Table, inner: Table, predicate: str) -> str:
+    """The pairs of a join, in SQL."""
+    condition = {
+        "intersects": "ST_Intersects(o.geometry, i.geometry)",
+        "within": "ST_Within(i.geometry, o.geometry)",
+        "contains": "ST_Within(o.geometry, i.geometry)",
+    }[predicate]
+    return f"SELECT o.rid AS a, i.rid AS b FROM {outer.name} o JOIN {inner.name} i ON {condition}"
 
 
 def geopandas_pairs(outer: Table, inner: Table, predicate: str) -> list[tuple[int, int]]:

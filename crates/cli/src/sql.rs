@@ -91,6 +91,9 @@ impl Connection<'_> {
 
     /// Closes the store if it is open for writing.
     fn close(&mut self) -> Result<(), Failure> {
+        if self.session.roll_back() {
+            self.messages.warn("the transaction was not committed, so it has changed nothing");
+        }
         let Some((place, store)) = self.writer.take() else { return Ok(()) };
         match Arc::into_inner(store) {
             Some(store) => place.close(store, self.messages),

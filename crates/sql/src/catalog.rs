@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::common::plan_err;
 use datafusion::error::{DataFusionError, Result};
 use terrane::Store;
 
@@ -18,19 +19,31 @@ pub(crate) const CATALOG: &str = "terrane";
 /// Name of its only schema.
 pub(crate) const SCHEMA: &str = "public";
 
+/// What a catalog shows.
+#[derive(Clone, Debug)]
+pub(crate) struct CatalogOptions {
+    pub pushes_down: bool,
+    pub reads_files: bool,
+    /// A table whose changes wait for the end of a transaction.
+    pub unreadable: Option<String>,
+    /// The datasets of the statement, whose states are of one moment.
+    pub datasets: Vec<String>,
+}
+
 /// The catalog of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct StatementCatalog(Arc<Tables>);
 
 impl StatementCatalog {
-    pub fn new(store: Arc<Store>, pushes_down: bool, reads_files: bool) -> Self {
-        Self(Arc::new(Tables { store, pushes_down, reads_files, tables: Mutex::default() }))
+    pub fn new(store: Arc<Store>, options: CatalogOptions) -> Self {
+        let tables = Tables { store, options, tables: Mutex::default() };
+        tables.pin();
+        Self(Arc::new(tables))
     }
 
     /// The same tables in their newest state.
     pub fn renewed(&self) -> Self {
-        let Tables { store, pushes_down, reads_files, .. } = &*self.0;
-        Self::new(store.clone(), *pushes_down, *reads_files)
+        Self::new(self.0.store.clone(), self.0.options.clone())
     }
 
     /// Adds a table, in place of one that has its name.
@@ -46,11 +59,11 @@ impl StatementCatalog {
         names
     }
 
-    /// The state of a dataset that the statement reads.
+    /// The state of a dataset that the statement changes.
     ///
     /// # Errors
     /// There is no such dataset.
-    pub fn dataset(&self, name: &str) -> Result<DatasetTable, SqlError> {
+    pub fn target(&self, name: &str) -> Result<DatasetTable, SqlError> {
         // Found as a table first, so that all queries of the statement read one state.
         let table = self.0.find(name).map_err(|error| SqlError::planning(&error, ""))?;
         match table.as_ref().and_then(|table| table.downcast_ref::<DatasetTable>()) {
@@ -84,14 +97,33 @@ impl CatalogProvider for StatementCatalog {
 #[derive(Debug)]
 struct Tables {
     store: Arc<Store>,
-    pushes_down: bool,
-    reads_files: bool,
+    options: CatalogOptions,
     tables: Mutex<HashMap<String, Arc<dyn TableProvider>>>,
 }
 
 impl Tables {
+    /// Takes the states of the statement's datasets at one moment. A dataset that is gone meanwhile
+    /// is missed when it is looked for.
+    fn pin(&self) {
+        let names = &self.options.datasets;
+        let Ok(snapshots) = self.store.snapshots(names) else { return };
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, snapshot) in names.iter().zip(snapshots) {
+            let table = DatasetTable::new(name.clone(), snapshot, self.options.pushes_down);
+            tables.insert(name.clone(), Arc::new(table));
+        }
+    }
+
     fn is_dataset(&self, name: &str) -> bool {
         self.store.dataset_names().iter().any(|dataset| dataset == name)
+    }
+
+    /// A table to read.
+    fn read(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if self.options.unreadable.as_deref() == Some(name) && self.is_dataset(name) {
+            return plan_err!("table {name:?} was changed in this transaction, and cannot be read before COMMIT");
+        }
+        self.find(name)
     }
 
     fn find(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
@@ -101,8 +133,8 @@ impl Tables {
         }
         let table: Arc<dyn TableProvider> = if self.is_dataset(name) {
             let dataset = self.store.dataset(name).map_err(|error| DataFusionError::External(Box::new(error)))?;
-            Arc::new(DatasetTable::new(name.to_owned(), dataset.snapshot(), self.pushes_down))
-        } else if self.reads_files && is_file_name(name) {
+            Arc::new(DatasetTable::new(name.to_owned(), dataset.snapshot(), self.options.pushes_down))
+        } else if self.options.reads_files && is_file_name(name) {
             Arc::new(FileTable::open(Path::new(name))?)
         } else {
             return Ok(None);
@@ -119,10 +151,10 @@ impl SchemaProvider for Tables {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        self.find(name)
+        self.read(name)
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.is_dataset(name) || self.reads_files && is_file_name(name)
+        self.is_dataset(name) || self.options.reads_files && is_file_name(name)
     }
 }

@@ -7,7 +7,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
 use datafusion::datasource::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionContext};
@@ -18,6 +18,7 @@ use terrane::Store;
 use crate::catalog::{CATALOG, StatementCatalog};
 use crate::error::SqlError;
 use crate::statement::{Names, found, prepare};
+use crate::write::Transaction;
 
 /// Plans and runs the queries of a statement.
 #[derive(Clone)]
@@ -36,6 +37,8 @@ pub(crate) struct Runner {
     pub reads_files: bool,
     /// Whether a statement's changes are made together.
     pub is_atomic: bool,
+    /// What takes the statement's changes instead of the store.
+    pub transaction: Option<Arc<Transaction>>,
 }
 
 impl Runner {
@@ -58,6 +61,11 @@ impl Runner {
         let schema = plan.schema();
         let stream = execute_stream(plan, state.task_ctx());
         stream.map(|stream| (stream, schema)).map_err(|error| SqlError::execution(&error, self.memory_bytes))
+    }
+
+    /// Whether all rows of a statement are written together.
+    pub fn is_whole(&self) -> bool {
+        self.is_atomic || self.transaction.is_some()
     }
 
     /// A context with the tables of this statement: other threads use the session meanwhile. What
@@ -111,8 +119,7 @@ impl Runner {
 
     /// Memory that the statement takes beside its plans, from what all of them share.
     pub fn memory(&self, what: &str) -> Memory {
-        let pool = &self.session.runtime_env().memory_pool;
-        Memory { reservation: MemoryConsumer::new(what).register(pool), bytes: self.memory_bytes }
+        Memory::new(&self.session.runtime_env().memory_pool, self.memory_bytes, what)
     }
 
     /// The dataset that a name means.
@@ -138,6 +145,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Memory for a purpose, of a pool that has some bytes.
+    pub fn new(pool: &Arc<dyn MemoryPool>, bytes: usize, what: &str) -> Self {
+        Self { reservation: MemoryConsumer::new(what).register(pool), bytes }
+    }
+
     /// Takes more bytes.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-use crate::catalog::{CATALOG, SCHEMA, StatementCatalog};
+use crate::catalog::{CATALOG, CatalogOptions, SCHEMA, StatementCatalog};
 use crate::comparisons::NumberRule;
 use crate::error::SqlError;
 use crate::functions;
@@ -33,9 +33,9 @@ use crate::lateral::{LateralQueryPlanner, LateralRule};
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
 use crate::prepared::{Param, Prepared, Step};
-use crate::runner::Runner;
-use crate::statement::parse;
-use crate::write;
+use crate::runner::{Memory, Runner};
+use crate::statement::{datasets_of, parse};
+use crate::write::{self, Transaction};
 
 /// Bytes of memory per thread below which fewer threads are used.
 const THREAD_BYTES: usize = 4 << 20;
@@ -84,6 +84,7 @@ pub struct Session {
     memory_bytes: usize,
     reads_files: bool,
     prepared: Mutex<Prepared>,
+    transaction: Mutex<Option<Arc<Transaction>>>,
 }
 
 /// A parsed text of statements.
@@ -165,6 +166,7 @@ impl Session {
             memory_bytes: options.memory_bytes,
             reads_files: options.reads_files,
             prepared: Mutex::default(),
+            transaction: Mutex::default(),
         })
     }
 
@@ -199,19 +201,40 @@ impl Session {
         let Some(statement) = script.statements.pop_front() else { return Ok(None) };
         let step = self.prepared().step(statement, params)?;
         let Step::Run(statement, params) = step else { return Ok(Some(self.nothing())) };
+        if let Statement::Statement(inner) = &*statement
+            && let Some(ended) = self.begin_or_end(inner)
+        {
+            return ended.map(|()| Some(self.nothing()));
+        }
+        let transaction = self.transaction().clone();
+        transaction.as_ref().map_or(Ok(()), |transaction| transaction.check())?;
+        let unreadable = transaction.as_ref().and_then(|transaction| transaction.changed_table());
         let options = self.options();
+        let catalog = CatalogOptions {
+            pushes_down: options.pushdown,
+            reads_files: self.reads_files,
+            unreadable,
+            datasets: datasets_of(&statement, &store.dataset_names()),
+        };
         let runner = Runner {
             store: store.clone(),
-            catalog: StatementCatalog::new(store.clone(), options.pushdown, self.reads_files),
+            catalog: StatementCatalog::new(store.clone(), catalog),
             session: self.context.clone(),
             params: Arc::new(params),
             text: script.text.as_str().into(),
             memory_bytes: self.memory_bytes,
             reads_files: self.reads_files,
             is_atomic: options.atomic,
+            transaction: transaction.clone(),
         };
         let statement = match *statement {
-            Statement::Statement(inner) if write::is_run_here(&inner) => return self.write(runner, *inner).map(Some),
+            Statement::Statement(inner) if write::is_run_here(&inner) => {
+                let written = self.write(runner, *inner);
+                if let (Err(_), Some(transaction)) = (&written, transaction) {
+                    transaction.fail();
+                }
+                return written.map(Some);
+            }
             other => other,
         };
         check_reads(&statement)?;
@@ -226,6 +249,44 @@ impl Session {
             None => self.nothing(),
         };
         Ok(Answer { done: written.rows.map(|rows| (written.done, rows)), ..answer })
+    }
+
+    /// Begins or ends a transaction, if the statement does.
+    fn begin_or_end(&self, statement: &SqlStatement) -> Option<Result<(), SqlError>> {
+        let mut current = self.transaction();
+        let none = || SqlError::refused("no transaction is in progress; BEGIN starts one");
+        Some(match statement {
+            SqlStatement::StartTransaction { modes, modifier: None, statements, .. }
+                if modes.is_empty() && statements.is_empty() =>
+            {
+                match &*current {
+                    Some(_) => Err(SqlError::refused("a transaction is in progress; COMMIT or ROLLBACK ends it")),
+                    None => {
+                        let pool = &self.context.runtime_env().memory_pool;
+                        *current = Some(Transaction::new(Memory::new(pool, self.memory_bytes, "a transaction")));
+                        Ok(())
+                    }
+                }
+            }
+            SqlStatement::Commit { chain: false, modifier: None, .. } => match current.take() {
+                Some(transaction) => transaction.commit(),
+                None => Err(none()),
+            },
+            SqlStatement::Rollback { chain: false, savepoint: None } => current.take().map(drop).ok_or_else(none),
+            SqlStatement::StartTransaction { .. } | SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } => {
+                Err(SqlError::refused("write BEGIN, COMMIT or ROLLBACK, without more"))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Ends a transaction without its changes. Returns whether one was in progress.
+    pub fn roll_back(&self) -> bool {
+        self.transaction().take().is_some()
+    }
+
+    fn transaction(&self) -> MutexGuard<'_, Option<Arc<Transaction>>> {
+        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prepared(&self) -> MutexGuard<'_, Prepared> {

@@ -7,7 +7,7 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    ObjectNamePart, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, Visitor, VisitorMut,
+    ObjectNamePart, Query, SelectItem, SetExpr, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -115,6 +115,20 @@ pub(crate) fn found<'n>(names: &'n [String], wanted: &str) -> Option<&'n String>
         let mut equal = names.iter().filter(|name| name.to_lowercase() == wanted);
         equal.next().filter(|first| equal.all(|other| other == *first))
     })
+}
+
+/// The datasets that the relations of a statement may be.
+pub(crate) fn datasets_of(statement: &Statement, names: &[String]) -> Vec<String> {
+    let mut seen = Seen::default();
+    match statement {
+        Statement::Statement(inner) => drop(inner.visit(&mut seen)),
+        Statement::Explain(explain) => return datasets_of(&explain.statement, names),
+        _ => {}
+    }
+    let mut datasets: Vec<String> = seen.relations.iter().filter_map(|name| found(names, name).cloned()).collect();
+    datasets.sort_unstable();
+    datasets.dedup();
+    datasets
 }
 
 /// The names that a statement uses and defines.

@@ -2,7 +2,7 @@
 
 use terrane_sql::SqlError;
 
-use crate::database::{Database, Mode};
+use crate::database::{Connection, Database, Mode};
 
 /// The threads share one session, which keeps the states of their statements apart.
 #[test]
@@ -66,4 +66,50 @@ fn copies_come_back_with_the_same_rows() {
     let file = folder.path().join("some.unknown");
     let error = connection.rows(&format!("COPY (SELECT 1 AS one) TO '{}'", file.display())).unwrap_err();
     assert!(matches!(error, SqlError::Statement { .. }) && !file.exists(), "{error}");
+}
+
+/// A writer adds to one table and then to another, so at each moment the first one has as many rows
+/// as the second, or one more.
+#[test]
+fn a_statement_sees_all_its_tables_at_one_moment() {
+    const ROWS: usize = 300;
+    let database = Database::create(Mode::Indexed);
+    let (writer, reader) = (database.connect(), database.connect());
+    writer.rows("CREATE TABLE first (id BIGINT PRIMARY KEY); CREATE TABLE second (id BIGINT PRIMARY KEY)").unwrap();
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            for id in 0..ROWS {
+                writer.rows(&format!("INSERT INTO first (id) VALUES ({id})")).unwrap();
+                writer.rows(&format!("INSERT INTO second (id) VALUES ({id})")).unwrap();
+            }
+        });
+        // The last answer is one after the writer's end.
+        let mut is_over = false;
+        while !is_over {
+            is_over = writing.is_finished();
+            let sql = "SELECT (SELECT count(*) FROM second) AS s, (SELECT count(*) FROM first) AS f";
+            let counts: Vec<usize> =
+                reader.rows(sql).unwrap().1[0].iter().map(|count| count.parse().unwrap()).collect();
+            assert!(counts[1] == counts[0] || counts[1] == counts[0] + 1, "{counts:?}");
+        }
+    });
+}
+
+/// Without the optimizer, some conditions cannot be planned. Then nothing is deleted.
+#[test]
+fn what_is_deleted_does_not_rest_on_the_optimizer() {
+    let database = Database::create(Mode::Indexed);
+    let connection = database.connect();
+    connection.rows("SET datafusion.optimizer.max_passes = 0").unwrap();
+    let left = |connection: &Connection| connection.rows("SELECT count(*) FROM places").unwrap().1;
+    for condition in ["false", "id IN (SELECT id FROM places WHERE false)", "EXISTS (SELECT 1 FROM grid WHERE id < 0)"]
+    {
+        let deleted = connection.rows(&format!("DELETE FROM places WHERE {condition}"));
+        assert!(deleted.is_ok() || condition.contains("SELECT"), "{condition}: {deleted:?}");
+        assert_eq!(left(&connection), [["7"]], "{condition}");
+    }
+    connection.rows("EXPLAIN DELETE FROM places").unwrap_err();
+    connection.rows("DELETE FROM places WHERE id = 1 LIMIT 0").unwrap_err();
+    connection.rows("DELETE FROM places WHERE id = 1").unwrap();
+    assert_eq!(left(&connection), [["6"]]);
 }

@@ -204,26 +204,27 @@ impl Snapshot {
         self.handle.lock_hash(key)
     }
 
-    /// Two datasets at one moment. A commit is in both snapshots or in neither.
-    pub(crate) fn pair(
-        core: &Arc<CommitCore>,
-        first: &Arc<DatasetHandle>,
-        second: &Arc<DatasetHandle>,
-    ) -> (Self, Self) {
-        if Arc::ptr_eq(first, second) {
-            let snapshot = Self::new(core.clone(), first);
-            return (snapshot.clone(), snapshot);
+    /// Datasets at one moment. A commit is in all snapshots or in none.
+    pub(crate) fn together(core: &Arc<CommitCore>, handles: &[&Arc<DatasetHandle>]) -> Vec<Self> {
+        let mut different: Vec<&Arc<DatasetHandle>> = Vec::with_capacity(handles.len());
+        for handle in handles {
+            if !different.iter().any(|known| Arc::ptr_eq(known, handle)) {
+                different.push(handle);
+            }
         }
         // As for one dataset: indexes before the versions, schemas after them.
-        let (first_indexes, second_indexes) = (first.indexes.load_full(), second.indexes.load_full());
-        let (first_pinned, second_pinned) =
-            Partitions::pin_pair(&first.partitions, &second.partitions, || core.visible());
-        let of = |handle: &Arc<DatasetHandle>, pinned, indexes| {
+        let indexes: Vec<_> = different.iter().map(|handle| handle.indexes.load_full()).collect();
+        let partitions: Vec<&Partitions> = different.iter().map(|handle| &handle.partitions).collect();
+        let pinned = Partitions::pin_all(&partitions, || core.visible());
+        let of = |((handle, indexes), pinned): ((&&Arc<DatasetHandle>, _), _)| {
             let history = handle.history.load_full();
             let scope = 0..handle.partitions.count();
-            Self { handle: handle.clone(), pinned, scope, sharers: 1, history, indexes, core: core.clone() }
+            Self { handle: (*handle).clone(), pinned, scope, sharers: 1, history, indexes, core: core.clone() }
         };
-        (of(first, first_pinned, first_indexes), of(second, second_pinned, second_indexes))
+        let snapshots: Vec<Self> = different.iter().zip(indexes).zip(pinned).map(of).collect();
+        let of_handle =
+            |handle: &&Arc<DatasetHandle>| snapshots.iter().find(|snapshot| snapshot.is_of(handle)).cloned();
+        handles.iter().filter_map(of_handle).collect()
     }
 
     /// The name of its dataset.

@@ -15,6 +15,7 @@ use crate::metrics::Metrics;
 use crate::options::{DatasetOptions, Durability, Options};
 use crate::place::storage_at;
 use crate::schema::Schema;
+use crate::snapshot::Snapshot;
 
 /// An open store. Dropping it closes it. [`Store::close`] also reports errors of closing.
 #[derive(Debug)]
@@ -69,6 +70,17 @@ impl Store {
     /// [`crate::Error::UnknownDataset`], with the existing names.
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
         Ok(Dataset { engine: self.engine.clone(), handle: self.engine.datasets.get(name)? })
+    }
+
+    /// The states of datasets at one moment, in the order of the names. A commit is in all
+    /// snapshots or in none.
+    ///
+    /// # Errors
+    /// [`crate::Error::UnknownDataset`], with the existing names.
+    pub fn snapshots(&self, names: &[impl AsRef<str>]) -> Result<Vec<Snapshot>> {
+        let handles = names.iter().map(|name| self.engine.datasets.get(name.as_ref()));
+        let handles = handles.collect::<Result<Vec<_>>>()?;
+        Ok(Snapshot::together(&self.engine.core, &handles.iter().collect::<Vec<_>>()))
     }
 
     /// Creates an empty dataset, which is durable on return.

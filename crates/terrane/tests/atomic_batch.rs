@@ -21,7 +21,7 @@ const TEXT_LENGTH: usize = 64 << 10;
 /// too.
 const LONG_BATCH_ROWS: i64 = 22;
 
-fn fill(dataset: &Dataset, bytes: usize) -> AtomicBatch<'_> {
+fn fill(dataset: &Dataset, bytes: usize) -> AtomicBatch {
     let mut batch = dataset.atomic_batch();
     for key in 0..(bytes / TEXT_LENGTH) as i64 {
         let text = Value::Utf8("t".repeat(TEXT_LENGTH));

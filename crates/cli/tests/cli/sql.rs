@@ -54,4 +54,7 @@ fn a_table_is_made_filled_and_exported_by_sql_alone() {
     terrane("sql", &store, &["INSERT INTO cafes (id) VALUES (9), (7)"]).exits(5).says("1 row was inserted before");
     terrane("sql", &store, &["DELETE FROM cafes", "--read-only"]).exits(2).says("--read-only");
     terrane("sql", &store, &["UPDATE cafes SET name = 'x' WHERE id = 9 RETURNING id"]).exits(0).says("1 row changed");
+    terrane("sql", &store, &["BEGIN; DELETE FROM cafes"]).exits(0).says("was not committed");
+    terrane("sql", &store, &["BEGIN; DELETE FROM cafes WHERE id > 7; COMMIT"]).exits(0);
+    assert_eq!(terrane("sql", &store, &["SELECT id FROM cafes"]).exits(0).json_lines(), [json!({"id": 7})]);
 }

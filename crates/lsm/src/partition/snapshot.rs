@@ -126,23 +126,18 @@ impl Partitions {
         self.pin_at(&mut live, sequence())
     }
 
-    /// Like [`Self::pin`], of two different datasets at one number: `sequence` is called under the
-    /// locks of both.
-    pub fn pin_pair(
-        first: &Self,
-        second: &Self,
-        sequence: impl FnOnce() -> u64,
-    ) -> (Arc<PinnedVersions>, Arc<PinnedVersions>) {
+    /// Like [`Self::pin`], of different datasets at one number: `sequence` is called under the
+    /// locks of all.
+    pub fn pin_all(datasets: &[&Self], sequence: impl FnOnce() -> u64) -> Vec<Arc<PinnedVersions>> {
         // In a fixed order, so that two threads that pin the same datasets do not wait for each
         // other.
-        if std::ptr::from_ref(first) > std::ptr::from_ref(second) {
-            let (second, first) = Self::pin_pair(second, first, sequence);
-            return (first, second);
-        }
-        let mut first_live = first.snapshots.live.lock();
-        let mut second_live = second.snapshots.live.lock();
+        let mut order: Vec<usize> = (0..datasets.len()).collect();
+        order.sort_by_key(|index| std::ptr::from_ref(datasets[*index]));
+        let mut locked: Vec<_> =
+            order.into_iter().map(|index| (index, datasets[index].snapshots.live.lock())).collect();
         let sequence = sequence();
-        (first.pin_at(&mut first_live, sequence), second.pin_at(&mut second_live, sequence))
+        locked.sort_by_key(|(index, _)| *index);
+        datasets.iter().zip(&mut locked).map(|(dataset, (_, live))| dataset.pin_at(live, sequence)).collect()
     }
 
     /// Pins the components under the lock of the live snapshots.

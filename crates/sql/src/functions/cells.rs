@@ -147,8 +147,9 @@ fn tile(args: &[Arg<'_>]) -> Result<Value> {
     if !(0..count).contains(&x) || !(0..count).contains(&y) {
         return exec_err!("there is no tile {x}, {y} on level {level}: columns and rows are from 0 to {}", count - 1);
     }
-    let side = |number: i64| number as f64 / count as f64 * 2.0 * MERCATOR_HALF - MERCATOR_HALF;
-    let (from, to) = (Point { x: side(x), y: -side(y + 1) }, Point { x: side(x + 1), y: -side(y) });
+    let along = |number: i64| number as f64 / count as f64 * 2.0 * MERCATOR_HALF;
+    let corner = |x: i64, y: i64| Point { x: along(x) - MERCATOR_HALF, y: MERCATOR_HALF - along(y) };
+    let (from, to) = (corner(x, y + 1), corner(x + 1, y));
     Ok(Value::Geometry(box_wkb(from, to)))
 }
 

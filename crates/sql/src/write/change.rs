@@ -9,8 +9,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use datafusion::arrow::row::{Row, RowConverter, SortField};
 use datafusion::sql::sqlparser::ast::{
-    Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Query, Statement, Update, UpdateTableFromKind, Visit,
-    Visitor,
+    Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, Query, SelectItem, SetExpr, Statement,
+    TableWithJoins, Update, UpdateTableFromKind, Visit, Visitor,
 };
 use futures::StreamExt;
 use terrane::{AtomicBatch, Key};
@@ -77,18 +77,74 @@ pub(super) async fn update(runner: &Runner, update: Update) -> Result<Written, S
         return Err(SqlError::refused("UPDATE takes SET, FROM, WHERE and RETURNING"));
     }
     let (name, alias) = table_and_alias(&update.table)?;
-    let target = Target::new(runner, name)?;
-    let assignments = Assignments::new(&target, &update.assignments)?;
     let mut from = vec![update.table.clone()];
     if let Some(UpdateTableFromKind::AfterSet(tables) | UpdateTableFromKind::BeforeSet(tables)) = update.from {
         from.extend(tables);
     }
-    let old_key = column_of(&alias, &target.schema.key.name);
-    let items = numbered(std::iter::once(old_key).chain(assignments.values(&alias)));
-    let returning = Returning::new(runner, update.returning, &alias.value);
-    let query = select(items, from, update.selection)?;
-    let change = Change { alias, query, assignments: Some(assignments), returning, done: "changed", written: 0 };
-    change.run(runner, target).await
+    let change =
+        Changing { runner, name, alias: &alias, from, selection: update.selection, returning: update.returning };
+    change.update(&update.assignments).await
+}
+
+/// Updates the records of a table, under an alias, that a join finds.
+pub(super) async fn update_where(
+    runner: &Runner,
+    (name, alias): (&ObjectName, &Ident),
+    assignments: &[Assignment],
+    from: Vec<TableWithJoins>,
+    selection: Expr,
+) -> Result<Written, SqlError> {
+    let change = Changing { runner, name, alias, from, selection: Some(selection), returning: None };
+    change.update(assignments).await
+}
+
+/// Deletes such records.
+pub(super) async fn delete_where(
+    runner: &Runner,
+    (name, alias): (&ObjectName, &Ident),
+    from: Vec<TableWithJoins>,
+    selection: Expr,
+) -> Result<Written, SqlError> {
+    Changing { runner, name, alias, from, selection: Some(selection), returning: None }.delete().await
+}
+
+/// A statement that changes the records which a query finds.
+struct Changing<'s> {
+    runner: &'s Runner,
+    name: &'s ObjectName,
+    alias: &'s Ident,
+    /// The table first.
+    from: Vec<TableWithJoins>,
+    selection: Option<Expr>,
+    returning: Option<Vec<SelectItem>>,
+}
+
+impl Changing<'_> {
+    async fn update(self, assignments: &[Assignment]) -> Result<Written, SqlError> {
+        let Self { runner, alias, .. } = self;
+        let target = Target::new(runner, self.name)?;
+        let assignments = Assignments::new(&target, assignments)?;
+        let old_key = column_of(alias, &target.schema.key.name);
+        let items = numbered(std::iter::once(old_key).chain(assignments.values(alias)));
+        let returning = Returning::new(runner, self.returning, &alias.value);
+        let query = select(items, self.from, self.selection)?;
+        let assignments = Some(assignments);
+        let change = Change { alias: alias.clone(), query, assignments, returning, done: "changed", written: 0 };
+        change.run(runner, target).await
+    }
+
+    async fn delete(self) -> Result<Written, SqlError> {
+        let Self { runner, alias, .. } = self;
+        let target = Target::new(runner, self.name)?;
+        let returning = Returning::new(runner, self.returning, &alias.value);
+        let mut items = vec![column_of(alias, &target.schema.key.name)];
+        if returning.is_wanted() {
+            items.extend(target.column_names().iter().map(|name| column_of(alias, name)));
+        }
+        let query = select(numbered(items), self.from, self.selection)?;
+        let change = Change { alias: alias.clone(), query, assignments: None, returning, done: "deleted", written: 0 };
+        change.run(runner, target).await
+    }
 }
 
 pub(super) async fn delete(runner: &Runner, delete: Delete) -> Result<Written, SqlError> {
@@ -98,17 +154,11 @@ pub(super) async fn delete(runner: &Runner, delete: Delete) -> Result<Written, S
     if !delete.tables.is_empty() || !delete.order_by.is_empty() || delete.limit.is_some() || from.len() != 1 {
         return Err(SqlError::refused("DELETE takes one table, USING, WHERE and RETURNING"));
     }
-    let (name, alias) = table_and_alias(&from[0])?;
-    let target = Target::new(runner, name)?;
+    let table = from[0].clone();
+    let (name, alias) = table_and_alias(&table)?;
     from.extend(delete.using.unwrap_or_default());
-    let returning = Returning::new(runner, delete.returning, &alias.value);
-    let mut items = vec![column_of(&alias, &target.schema.key.name)];
-    if returning.is_wanted() {
-        items.extend(target.column_names().iter().map(|name| column_of(&alias, name)));
-    }
-    let query = select(numbered(items), from, delete.selection)?;
-    let change = Change { alias, query, assignments: None, returning, done: "deleted", written: 0 };
-    change.run(runner, target).await
+    let (selection, returning) = (delete.selection, delete.returning);
+    Changing { runner, name, alias: &alias, from, selection, returning }.delete().await
 }
 
 /// A change of the records that a query finds. The query gives the old key, and the new rows or
@@ -152,7 +202,7 @@ impl Change {
             target = target.renewed(&runner)?;
             query = self.query.clone();
             // An atomic statement has written nothing, and begins again.
-            if !runner.is_atomic {
+            if !runner.is_whole() {
                 runner.add_table(CHANGED, &changed[0].schema(), &changed)?;
                 query = self.query_of_changed(&target)?;
             }
@@ -184,7 +234,7 @@ impl Change {
                 if is_own { Ok((keys, rows)) } else { seen.first_ones(&keys, &rows, target) }
             });
             let (keys, rows) = rows.map_err(|error| after_writing(error, self.done, self.written))?;
-            if runner.is_atomic {
+            if runner.is_whole() {
                 memory.take(keys.get_array_memory_size() + rows.get_array_memory_size())?;
                 all.push((keys, rows));
                 continue;
@@ -192,8 +242,8 @@ impl Change {
             let left = self.write(target, &keys, &rows);
             changed.extend(left.map_err(|error| after_writing(error, self.done, self.written))?);
         }
-        if runner.is_atomic {
-            changed.extend(self.write_all(target, &all)?);
+        if runner.is_whole() {
+            changed.extend(self.write_all(runner, target, &all)?);
         }
         Ok(Some(changed).filter(|changed| !changed.is_empty()))
     }
@@ -206,7 +256,7 @@ impl Change {
         let among =
             Expr::InSubquery { expr: Box::new(column_of(&self.alias, key)), subquery: Box::new(keys), negated: false };
         let mut query = self.query.clone();
-        if let datafusion::sql::sqlparser::ast::SetExpr::Select(select) = &mut *query.body {
+        if let SetExpr::Select(select) = &mut *query.body {
             select.selection = Some(both(select.selection.take(), among));
         }
         Ok(query)
@@ -281,21 +331,32 @@ impl Change {
     /// it was read.
     fn write_all(
         &mut self,
+        runner: &Runner,
         target: &Target,
         all: &[(RecordBatch, RecordBatch)],
     ) -> Result<Option<RecordBatch>, SqlError> {
-        let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
-        // First all old keys: a new one may be the old one of another record.
-        for (keys, _) in all {
-            delete_records(&mut batch, target, keys)?;
-        }
-        if self.assignments.is_some() {
-            all.iter().try_for_each(|(_, rows)| insert_records(&mut batch, rows))?;
-        }
-        match batch.commit() {
-            Ok(()) => {}
-            Err(terrane::Error::Changed { .. }) => return Ok(all.first().map(|(keys, _)| keys.slice(0, 1))),
-            Err(error) => return Err(error.into()),
+        let add = |batch: &mut AtomicBatch| {
+            // First all old keys: a new one may be the old one of another record.
+            for (keys, _) in all {
+                delete_records(batch, target, keys)?;
+            }
+            match self.assignments {
+                Some(_) => all.iter().try_for_each(|(_, rows)| insert_records(batch, rows)),
+                None => Ok(()),
+            }
+        };
+        if let Some(transaction) = &runner.transaction {
+            let bytes =
+                all.iter().map(|(keys, rows)| keys.get_array_memory_size() + rows.get_array_memory_size()).sum();
+            transaction.add(target, bytes, true, add)?;
+        } else {
+            let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
+            add(&mut batch)?;
+            match batch.commit() {
+                Ok(()) => {}
+                Err(terrane::Error::Changed { .. }) => return Ok(all.first().map(|(keys, _)| keys.slice(0, 1))),
+                Err(error) => return Err(error.into()),
+            }
         }
         for (keys, rows) in all {
             self.written += keys.num_rows() as u64;
@@ -305,14 +366,14 @@ impl Change {
     }
 }
 
-fn delete_records(batch: &mut AtomicBatch<'_>, target: &Target, keys: &RecordBatch) -> Result<(), SqlError> {
+fn delete_records(batch: &mut AtomicBatch, target: &Target, keys: &RecordBatch) -> Result<(), SqlError> {
     for key in keys_of(keys, target)? {
         batch.delete(&key)?;
     }
     Ok(())
 }
 
-fn insert_records(batch: &mut AtomicBatch<'_>, rows: &RecordBatch) -> Result<(), SqlError> {
+fn insert_records(batch: &mut AtomicBatch, rows: &RecordBatch) -> Result<(), SqlError> {
     let outcome = batch.push(rows, terrane::OnConflict::Refuse)?;
     match outcome.refused.first() {
         Some(row) => Err(SqlError::Refused(row.error.to_string())),
@@ -396,5 +457,8 @@ fn reads_only_its_table(query: &Query) -> bool {
     }
     let mut tables = Tables(0);
     let _ = Visit::visit(query, &mut tables);
-    tables.0 == 1
+    // VALUES and functions are no names, and give rows too.
+    let is_alone = matches!(&*query.body, SetExpr::Select(select)
+        if matches!(select.from.as_slice(), [table] if table.joins.is_empty()));
+    tables.0 == 1 && is_alone
 }

@@ -8,7 +8,7 @@ use datafusion::arrow::compute::take_record_batch;
 use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
-use terrane::{CoordinateSystem, Error, Key, OnConflict, RefusedRow};
+use terrane::{AtomicBatch, CoordinateSystem, Error, Key, OnConflict, RefusedRow};
 
 use super::conflict::Conflicts;
 use super::rows::{RowShape, with_keys};
@@ -85,7 +85,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         let rows = batch.and_then(|batch| shape.shape(batch.columns(), batch.num_rows(), first));
         let rows = rows.map_err(|error| after_writing(error, "inserted", insertion.written))?;
         let count = rows.num_rows() as u64;
-        if runner.is_atomic {
+        if runner.is_whole() {
             memory.take(rows.get_array_memory_size())?;
             all.push(rows);
         } else {
@@ -94,7 +94,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         }
         first += count;
     }
-    if runner.is_atomic {
+    if runner.is_whole() {
         insertion.add_all(&all)?;
     }
     let rows = Some(insertion.written);
@@ -190,22 +190,31 @@ impl Insertion<'_> {
     fn add_all(&mut self, batches: &[RecordBatch]) -> Result<(), SqlError> {
         if self.conflicts.is_some() {
             return Err(SqlError::refused(
-                "ON CONFLICT is not available in an atomic statement; SET terrane.atomic = false",
+                "ON CONFLICT is not available in a transaction or an atomic statement; MERGE is",
             ));
         }
-        let mut batch = self.target.dataset.atomic_batch();
-        let mut first = 0;
         let mut keys = Vec::new();
-        for rows in batches {
-            let outcome = batch.push(rows, OnConflict::Refuse)?;
-            if let Some(RefusedRow { row, error }) = outcome.refused.first() {
-                return Err(refused(first, *row, error));
+        let mut count = 0;
+        let mut add = |batch: &mut AtomicBatch| {
+            for rows in batches {
+                let outcome = batch.push(rows, OnConflict::Refuse)?;
+                if let Some(RefusedRow { row, error }) = outcome.refused.first() {
+                    return Err(refused(count, *row, error));
+                }
+                count += rows.num_rows() as u64;
+                keys.push(outcome.keys);
             }
-            first += rows.num_rows() as u64;
-            keys.push(outcome.keys);
+            Ok(())
+        };
+        if let Some(transaction) = &self.runner.transaction {
+            let bytes = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+            transaction.add(self.target, bytes, false, add)?;
+        } else {
+            let mut batch = self.target.dataset.atomic_batch();
+            add(&mut batch)?;
+            batch.commit()?;
         }
-        batch.commit()?;
-        self.written = first;
+        self.written = count;
         for (rows, keys) in batches.iter().zip(&keys) {
             if self.returning.is_wanted() {
                 self.returning.add(with_keys(rows, keys, self.target)?)?;

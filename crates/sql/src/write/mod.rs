@@ -8,11 +8,14 @@ mod conflict;
 mod copy;
 mod define;
 mod insert;
+mod merge;
 mod rows;
 mod target;
+mod transaction;
 mod types;
 
 pub use copy::write_options;
+pub(crate) use transaction::Transaction;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -46,6 +49,7 @@ pub(crate) fn is_write(statement: &Statement) -> bool {
         Statement::Insert(_)
         | Statement::Update(_)
         | Statement::Delete(_)
+        | Statement::Merge(_)
         | Statement::CreateTable(_)
         | Statement::CreateIndex(_)
         | Statement::Drop { .. }
@@ -67,8 +71,14 @@ pub(crate) fn is_run_here(statement: &Statement) -> bool {
 /// The statement cannot be planned; a row that the dataset refuses; storage. Rows before the error
 /// stay written, unless the statement is atomic. The error says how many.
 pub(crate) async fn write(runner: &Runner, statement: Statement) -> Result<Written, SqlError> {
+    let changes_records =
+        matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
+    if runner.transaction.is_some() && !changes_records && is_write(&statement) {
+        return Err(SqlError::refused("a transaction takes INSERT, UPDATE, DELETE and MERGE; COMMIT before others"));
+    }
     match statement {
         Statement::Insert(insert) => insert::insert(runner, insert).await,
+        Statement::Merge(merge) => merge::merge(runner, merge).await,
         Statement::Update(update) => change::update(runner, update).await,
         Statement::Delete(delete) => change::delete(runner, delete).await,
         Statement::CreateTable(table) => define::create_table(runner, table).await,

@@ -43,7 +43,7 @@ impl Target {
 
     fn named(runner: &Runner, name: &str) -> Result<Self, SqlError> {
         let dataset = runner.store.dataset(name)?;
-        let table = runner.catalog.dataset(name)?;
+        let table = runner.catalog.target(name)?;
         let snapshot = table.snapshot().clone();
         let schema = snapshot.schema();
         let point = table.point().map(str::to_owned);

@@ -38,8 +38,8 @@ struct Planned {
 
 /// Changes that happen together or not at all. Of several changes of one key, the last counts.
 #[derive(Debug)]
-pub struct AtomicBatch<'d> {
-    dataset: &'d Dataset,
+pub struct AtomicBatch {
+    dataset: Dataset,
     changes: BTreeMap<EncodedKey, Planned>,
     /// The state in which the records were read that it changes.
     read: Option<Snapshot>,
@@ -49,13 +49,13 @@ pub struct AtomicBatch<'d> {
 
 impl Dataset {
     /// Starts an atomic batch: all its changes happen, or none.
-    pub fn atomic_batch(&self) -> AtomicBatch<'_> {
+    pub fn atomic_batch(&self) -> AtomicBatch {
         let widenings = self.handle.history.load().widenings();
-        AtomicBatch { dataset: self, changes: BTreeMap::new(), read: None, widenings }
+        AtomicBatch { dataset: self.clone(), changes: BTreeMap::new(), read: None, widenings }
     }
 }
 
-impl AtomicBatch<'_> {
+impl AtomicBatch {
     /// Has [`Self::commit`] fail if a record that the batch replaces or removes is not the one of a
     /// snapshot.
     ///
@@ -186,7 +186,7 @@ impl AtomicBatch<'_> {
     /// - A column was widened since the batch was begun.
     /// - No space, or a failed sync: none of the changes is acknowledged.
     pub fn commit(self) -> Result<()> {
-        let dataset = self.dataset;
+        let dataset = &self.dataset;
         dataset.engine.check_writable()?;
         let _gate = dataset.handle.enter()?;
         dataset.check_not_widened_since(self.widenings)?;

@@ -82,7 +82,11 @@ impl Dataset {
                 other.name()
             )));
         }
-        Ok(Snapshot::pair(&self.engine.core, &self.handle, &other.handle))
+        let mut both = Snapshot::together(&self.engine.core, &[&self.handle, &other.handle]).into_iter();
+        match (both.next(), both.next()) {
+            (Some(first), Some(second)) => Ok((first, second)),
+            _ => Err(Error::Failed("a snapshot of two datasets is missing one".to_owned())),
+        }
     }
 }
 

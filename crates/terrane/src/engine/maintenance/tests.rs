@@ -43,7 +43,7 @@ fn a_write_that_can_never_have_room_is_refused() {
 }
 
 /// An atomic batch that puts so many bytes under keys from `first` on, in records that are large.
-fn batch(dataset: &Dataset, first: i64, bytes: usize) -> AtomicBatch<'_> {
+fn batch(dataset: &Dataset, first: i64, bytes: usize) -> AtomicBatch {
     const RECORD_LENGTH: usize = 1000;
     let mut batch = dataset.atomic_batch();
     for key in first..first + (bytes / RECORD_LENGTH) as i64 {
