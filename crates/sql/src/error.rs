@@ -87,7 +87,7 @@ impl SqlError {
         }
         let position = position_of(error);
         let reason = match error.diagnostic() {
-            Some(diagnostic) => diagnostic.message.clone(),
+            Some(diagnostic) => diagnostic.message.replace("Invalid function", "there is no function"),
             None => reason_of(error),
         };
         let excerpt = position.and_then(|(line, column)| excerpt(text, line, column));

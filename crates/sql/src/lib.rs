@@ -9,6 +9,7 @@
 mod catalog;
 mod chains;
 mod comparisons;
+mod dialect;
 mod error;
 mod files;
 mod functions;

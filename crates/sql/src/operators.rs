@@ -1,4 +1,5 @@
-//! The operators of geometries: `&&` (the boxes share a point) and `<->` (the distance).
+//! The operators of geometries: `&&` (the boxes share a point), `~` and `@` (the box contains the
+//! other, or lies in it) and `<->` (the distance).
 
 use arrow_schema::DataType;
 use datafusion::common::{DFSchema, Result};
@@ -8,6 +9,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::functions::{Function, udf};
+use crate::geometry::is_geometry;
 
 /// Plans the operators as functions.
 #[derive(Debug)]
@@ -15,9 +17,16 @@ pub(crate) struct SpatialOperators;
 
 impl ExprPlanner for SpatialOperators {
     fn plan_binary_op(&self, raw: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        // Of texts, it is a regular expression.
+        let is_shape = |expr: &Expr| expr.to_field(schema).is_ok_and(|(_, field)| is_geometry(&field));
         let function = match raw.op {
             BinaryOperator::PGOverlap => Function::BoxesIntersect,
             BinaryOperator::LtDashGt => Function::Distance,
+            BinaryOperator::PGRegexMatch if is_shape(&raw.left) || is_shape(&raw.right) => Function::BoxContains,
+            BinaryOperator::At => {
+                let call = ScalarFunction::new_udf(udf(Function::BoxContains), vec![raw.right, raw.left]);
+                return Ok(PlannerResult::Planned(Expr::ScalarFunction(call)));
+            }
             _ => return Ok(PlannerResult::Original(raw)),
         };
         let is_list = |expr: &Expr| {

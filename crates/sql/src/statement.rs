@@ -9,12 +9,12 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
     ObjectNamePart, Query, SelectItem, SetExpr, TableFactor, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::chains::balance;
+use crate::dialect::SqlDialect;
 use crate::error::SqlError;
 use crate::functions::{CAST, GEOGRAPHY_CAST, RELATE_PATTERN, aggregate_name};
 
@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
     }
     let failed = |error: DataFusionError| SqlError::planning(&error, text);
     let parser_failed = |error: ParserError| failed(DataFusionError::SQL(Box::new(error), None));
-    let dialect = PostgreSqlDialect {};
+    let dialect = SqlDialect;
     let tokens =
         Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| parser_failed(error.into()))?;
     let count = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
 
 /// Whether a text ends a statement: its last token is a semicolon, outside of quotes and comments.
 pub fn ends_with_semicolon(text: &str) -> bool {
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize().unwrap_or_default();
+    let tokens = Tokenizer::new(&SqlDialect, text).tokenize().unwrap_or_default();
     let last = tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_)));
     last.is_some_and(|token| *token == Token::SemiColon)
 }

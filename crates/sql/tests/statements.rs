@@ -78,3 +78,11 @@ fn a_hash_join_beyond_the_limit_names_it() {
         Err(error) => assert!(matches!(error, SqlError::Memory { .. }), "{error}"),
     }
 }
+
+/// The parser once read an argument twice for each level.
+#[test]
+fn nested_calls_are_read_once() {
+    let connection = Database::create(Mode::Indexed).connect();
+    let nested = format!("{}-1{}", "abs(".repeat(60), ")".repeat(60));
+    assert_eq!(connection.rows(&format!("SELECT {nested}")).unwrap().1, [["1"]]);
+}

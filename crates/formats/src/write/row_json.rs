@@ -1,5 +1,6 @@
 //! Rows as JSON objects, written member by member into one buffer.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use arrow_array::cast::AsArray;
@@ -12,6 +13,7 @@ use terrane_literal::format_uuid;
 use super::error::WriteError;
 use super::output::{geometry_json, holds_wkb, uuid_of};
 use crate::arrow_json::json_of;
+use crate::layout::unique_name;
 
 /// Name of the member that holds a geometry.
 const GEOMETRY_MEMBER: &str = "geometry";
@@ -26,6 +28,7 @@ impl RowMembers {
     /// All columns except `left_out`. `geometry` is written as GeoJSON under that name, which
     /// readers look for, unless another column has it.
     pub(crate) fn new(schema: &Schema, left_out: &[usize], geometry: Option<usize>) -> RowMembers {
+        let mut names = HashSet::new();
         let columns = (0..schema.fields().len())
             .filter(|index| !left_out.contains(index))
             .map(|index| {
@@ -34,7 +37,10 @@ impl RowMembers {
                     true => GEOMETRY_MEMBER,
                     false => schema.field(index).name().as_str(),
                 };
-                let key = format!("{}:", Value::String(name.to_string()));
+                // Readers keep one member of each name.
+                let name = unique_name(name, |name| names.contains(name));
+                let key = format!("{}:", Value::String(name.clone()));
+                names.insert(name);
                 (index, key.into_bytes(), is_geometry || holds_wkb(schema.field(index)))
             })
             .collect();

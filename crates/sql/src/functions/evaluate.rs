@@ -11,7 +11,7 @@ use terrane_space::{CoordinateSystem, Point};
 
 use super::Function;
 use super::arguments::{Geometries, numbers};
-use super::relation::{Prepared, Relation, boxes_intersect, distance, unreadable};
+use super::relation::{Prepared, Relation, box_contains, boxes_intersect, distance, unreadable};
 use crate::geometry::{as_postgis, envelope_wkb, is_lonlat};
 
 /// Evaluates a function for a number of rows.
@@ -55,6 +55,7 @@ pub(super) fn evaluate(function: Function, args: &ScalarFunctionArgs, rows: usiz
         Function::Covers => relation(args, rows, Relation::Covers, true, false),
         Function::CoveredBy => relation(args, rows, Relation::Covers, false, false),
         Function::BoxesIntersect => pairs(args, rows, |a, b, _| boxes_intersect(a, b)),
+        Function::BoxContains => pairs(args, rows, |a, b, _| box_contains(a, b)),
         Function::Distance => distances(args, rows, CoordinateSystem::Planar),
         Function::DistanceSphere => distances(args, rows, CoordinateSystem::LonLat),
         Function::DWithin => within_distance(args, rows, CoordinateSystem::Planar),

@@ -58,6 +58,8 @@ pub(crate) enum Function {
     CoveredBy,
     /// The operator `&&`.
     BoxesIntersect,
+    /// The operator `~`.
+    BoxContains,
     DWithin,
     Distance,
     DWithinSphere,
@@ -135,6 +137,7 @@ const FUNCTIONS: &[(Function, &[&str], &[Kind], Returns)] = &[
     (Function::Covers, &["st_covers"], &[G, G], Returns::Bool),
     (Function::CoveredBy, &["st_coveredby"], &[G, G], Returns::Bool),
     (Function::BoxesIntersect, &["geometry_overlaps"], &[G, G], Returns::Bool),
+    (Function::BoxContains, &["geometry_contains"], &[G, G], Returns::Bool),
     (Function::DWithin, &["st_dwithin"], &[G, G, N], Returns::Bool),
     (Function::Distance, &["st_distance", "geometry_distance_centroid"], &[G, G], Returns::Number),
     (Function::DWithinSphere, &["st_dwithinsphere"], &[G, G, N], Returns::Bool),
@@ -277,6 +280,7 @@ impl ScalarUDFImpl for SpatialFunction {
 /// The field of a function's value. A geometry has the reference system that the last argument
 /// names, or the first one has.
 fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnFieldArgs) -> Result<FieldRef> {
+    check_systems(name, kinds, args)?;
     if let Returns::GeometryIn(srid) = returns {
         return Ok(Arc::new(geometry_field(name, srid)));
     }
@@ -309,6 +313,30 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
         };
     }
     Ok(Arc::new(geometry_field(name, srid)))
+}
+
+/// Refuses geometries in different reference systems. One that is not known fits all.
+fn check_systems(name: &str, kinds: &[Kind], args: &ReturnFieldArgs) -> Result<()> {
+    let mut known = None;
+    for (position, field) in args.arg_fields.iter().enumerate() {
+        if kinds.get(position) != Some(&Kind::Geometry) {
+            continue;
+        }
+        let srid = match args.scalar_arguments.get(position).copied().flatten() {
+            Some(ScalarValue::Utf8(Some(text))) => srid_of_text(text),
+            _ => srid_of(field),
+        };
+        let Some(srid) = srid.filter(|srid| *srid != 0) else { continue };
+        match known {
+            Some(first) if first != srid => {
+                return plan_err!(
+                    "{name} takes geometries in one reference system, not in {first} and {srid}; use ST_Transform"
+                );
+            }
+            _ => known = Some(srid),
+        }
+    }
+    Ok(())
 }
 
 /// The types to which arguments are cast.

@@ -82,6 +82,15 @@ pub(super) fn boxes_intersect(a: &[u8], b: &[u8]) -> Result<bool> {
     Ok(!a.is_empty && !b.is_empty && a.planar_rect.intersects(&b.planar_rect))
 }
 
+/// Whether the box of a geometry contains that of another one.
+pub(super) fn box_contains(a: &[u8], b: &[u8]) -> Result<bool> {
+    let rect = |bytes| summarise(bytes, CoordinateSystem::Planar).map_err(unreadable);
+    let (a, b) = (rect(a)?, rect(b)?);
+    let (outer, inner) = (a.planar_rect, b.planar_rect);
+    let contains = outer.x0 <= inner.x0 && outer.y0 <= inner.y0 && outer.x1 >= inner.x1 && outer.y1 >= inner.y1;
+    Ok(!a.is_empty && !b.is_empty && contains)
+}
+
 /// A window that every geometry within a planar distance of this one meets. `None` if there is
 /// none, or the geometry is empty.
 pub(crate) fn enlarged_rect(bytes: &[u8], distance: f64, system: CoordinateSystem) -> Result<Option<Rect>> {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
 use arrow_schema::SchemaRef;
 use datafusion::arrow::compute::take;
+use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result, ScalarValue, internal_datafusion_err};
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
@@ -167,18 +169,24 @@ impl Apply {
     async fn begin(&self, row: &RecordBatch, context: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let mut values = Vec::with_capacity(self.references.len());
         for (column, position) in &self.references {
-            values.push((column, ScalarValue::try_from_array(row.column(*position), 0)?));
+            let metadata = FieldMetadata::from(row.schema_ref().field(*position));
+            values.push((column, ScalarValue::try_from_array(row.column(*position), 0)?, metadata));
         }
         let literal = |expr: Expr| match &expr {
-            Expr::OuterReferenceColumn(_, column) => match values.iter().find(|(known, _)| *known == column) {
-                Some((_, value)) => Ok(Transformed::yes(Expr::Literal(value.clone(), None))),
+            Expr::OuterReferenceColumn(_, column) => match values.iter().find(|(known, ..)| *known == column) {
+                Some((_, value, metadata)) => {
+                    Ok(Transformed::yes(Expr::Literal(value.clone(), Some(metadata.clone()))))
+                }
                 None => Ok(Transformed::no(expr)),
             },
             _ => Ok(Transformed::no(expr)),
         };
         let query = self.query.as_ref().clone().transform_down_with_subqueries(|plan| {
-            let changed = plan.map_expressions(|expr| expr.transform_down(literal))?;
-            // Each node computes its schema anew, as expressions have got other names.
+            let names = NamePreserver::new(&plan);
+            let changed = plan.map_expressions(|expr| {
+                let name = names.save(&expr);
+                Ok(expr.transform_down(literal)?.update_data(|expr| name.restore(expr)))
+            })?;
             changed.map_data(LogicalPlan::recompute_schema)
         })?;
         let plan = self.state.create_physical_plan(&query.data).await?;

@@ -23,7 +23,7 @@ use crate::functions::Geometries;
 use crate::nearest::{Measure, Measured, Search, distances};
 use crate::scan::{Batches, SHARERS, Source, external, properties, stream_of};
 
-/// Number of outer rows after which other work gets a turn, and found rows are passed on.
+/// Number of outer rows after which found rows are passed on.
 const TURN: usize = 256;
 /// Number of rows beyond those wanted that a search begins with.
 const BEYOND: usize = 4;
@@ -110,12 +110,14 @@ impl ExecutionPlan for NearestJoinExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let joining = Joining {
-            join: self.join.clone(),
+            searches: Searches {
+                join: self.join.clone(),
+                scanned: MetricBuilder::new(&self.metrics).counter("rows_scanned", partition),
+                pages: MetricBuilder::new(&self.metrics).counter("pages_read", partition),
+            },
             outer: self.outer.execute(partition, context)?,
             current: None,
             baseline: BaselineMetrics::new(&self.metrics, partition),
-            scanned: MetricBuilder::new(&self.metrics).counter("rows_scanned", partition),
-            pages: MetricBuilder::new(&self.metrics).counter("pages_read", partition),
         };
         Ok(stream_of(self.join.schema.clone(), joining))
     }
@@ -126,11 +128,16 @@ impl ExecutionPlan for NearestJoinExec {
 }
 
 struct Joining {
-    join: Arc<NearestJoin>,
+    searches: Searches,
     outer: SendableRecordBatchStream,
     /// A batch of outer rows, and the next of them.
     current: Option<(RecordBatch, usize)>,
     baseline: BaselineMetrics,
+}
+
+/// The searches of a part.
+struct Searches {
+    join: Arc<NearestJoin>,
     scanned: Count,
     pages: Count,
 }
@@ -149,18 +156,17 @@ impl Batches for Joining {
             if start + count < outer.num_rows() {
                 self.current = Some((outer.clone(), start + count));
             }
-            let found = self.join(&outer.slice(start, count))?;
+            let found = self.searches.join(&outer.slice(start, count)).await?;
             if found.num_rows() > 0 {
                 self.baseline.record_output(found.num_rows());
                 return Ok(Some(found));
             }
-            tokio::task::yield_now().await;
         }
     }
 }
 
-impl Joining {
-    fn join(&self, outer: &RecordBatch) -> Result<RecordBatch> {
+impl Searches {
+    async fn join(&self, outer: &RecordBatch) -> Result<RecordBatch> {
         let join = &*self.join;
         let needed = outer.project(&join.references)?;
         let places = join.place.evaluate(&needed)?;
@@ -168,7 +174,7 @@ impl Joining {
         let (mut rows, mut found) = (Vec::new(), Vec::with_capacity(outer.num_rows()));
         for row in 0..outer.num_rows() {
             let pairing = Pairing { join, row: needed.slice(row, 1), scanned: &self.scanned, pages: &self.pages };
-            let nearest = pairing.find(places.get(row)?.as_deref())?;
+            let nearest = pairing.find(places.get(row)?.as_deref()).await?;
             let count = nearest.as_ref().map_or(0, RecordBatch::num_rows);
             let values = match nearest {
                 Some(pairs) if count > 0 => values(&join.columns, &pairs)?,
@@ -212,8 +218,10 @@ struct Pairing<'j> {
 
 impl Pairing<'_> {
     /// The nearest pairs in their order.
-    fn find(&self, place: Option<&[u8]>) -> Result<Option<RecordBatch>> {
+    async fn find(&self, place: Option<&[u8]>) -> Result<Option<RecordBatch>> {
         let join = self.join;
+        // Here a statement can be stopped.
+        tokio::task::yield_now().await;
         if let Some(place) = place.filter(|_| join.source.pushes_down) {
             let search = Search { source: &join.source, measure: join.measure, k: join.k, beyond: BEYOND };
             let mut judge = |rows: RecordBatch| {
@@ -229,17 +237,18 @@ impl Pairing<'_> {
                 return self.first(&found).map(Some);
             }
         }
-        self.find_among_all(place.is_some())
+        self.find_among_all(place.is_some()).await
     }
 
     /// The nearest of all rows.
-    fn find_among_all(&self, has_place: bool) -> Result<Option<RecordBatch>> {
+    async fn find_among_all(&self, has_place: bool) -> Result<Option<RecordBatch>> {
         let join = self.join;
         let scan = join.source.snapshot.scan(&join.source.query, SHARERS).map_err(external)?;
         let mut best: Option<RecordBatch> = None;
         for part in 0..scan.parts() {
             let mut rows = scan.read(part).map_err(external)?;
             while let Some(batch) = rows.next_batch().map_err(external)? {
+                tokio::task::yield_now().await;
                 let pairs = self.pairs(&join.source.shape(&batch)?)?;
                 let all: Vec<RecordBatch> = best.into_iter().chain([pairs]).collect();
                 let first = self.first(&all)?;

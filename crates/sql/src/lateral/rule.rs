@@ -7,7 +7,9 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, JoinType, Result, ScalarValue, plan_err};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{Expr, Extension, Filter, Join, LogicalPlan, LogicalPlanBuilder, Subquery};
+use datafusion::logical_expr::{
+    Expr, Extension, Filter, Join, LogicalPlan, LogicalPlanBuilder, Subquery, SubqueryAlias,
+};
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::node::{Inner, LateralJoin};
@@ -15,8 +17,8 @@ use super::query::NearestQuery;
 use crate::functions::{Function, SpatialFunction, udf};
 use crate::nearest::K_MAX;
 
-/// Replaces joins with lateral subqueries: as the last rule of the analysis, those with a limit;
-/// as the last one of the optimizer, those that it could not turn into other joins.
+/// Replaces joins with lateral subqueries: as the last rule of the analysis, those that cannot
+/// become plain joins; as the last one of the optimizer, what it has left.
 #[derive(Debug)]
 pub(crate) struct LateralRule;
 
@@ -58,23 +60,24 @@ impl OptimizerRule for LateralRule {
     }
 }
 
-/// The join with a lateral subquery, if it is one and has a limit where that is asked for.
-fn lateral(join: Join, with_limit: bool) -> Result<Transformed<LogicalPlan>> {
+/// The join with a lateral subquery, if it is one, and none that becomes a plain join where that is
+/// asked for.
+fn lateral(join: Join, but_plain: bool) -> Result<Transformed<LogicalPlan>> {
     let is_left = join.join_type == JoinType::Left;
-    let is_true = |filter: &Expr| matches!(filter, Expr::Literal(ScalarValue::Boolean(Some(true)), _));
-    let filter = join.filter.clone().filter(|filter| !is_true(filter));
-    let is_possible = (is_left && filter.is_none() || join.join_type == JoinType::Inner) && join.on.is_empty();
+    let is_possible = (is_left || join.join_type == JoinType::Inner) && join.on.is_empty();
     let subquery = subquery_of(&join.right).filter(|subquery| !subquery.outer_ref_columns.is_empty());
     let (true, Some(subquery)) = (is_possible, subquery) else { return Ok(Transformed::no(LogicalPlan::Join(join))) };
-    if with_limit && !has_limit(&subquery.subquery)? {
+    if but_plain && is_plain(&subquery.subquery)? {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
+    let is_true = |filter: &Expr| matches!(filter, Expr::Literal(ScalarValue::Boolean(Some(true)), _));
+    let mut filter = join.filter.clone().filter(|filter| !is_true(filter));
     let (inner, references) = match NearestQuery::of(&subquery.subquery)? {
-        Some(query) => {
+        Some(query) if !is_left || filter.is_none() => {
             let references = query.outer_columns();
             (Inner::Nearest(Box::new(query)), references)
         }
-        None => {
+        _ => {
             let mut references: Vec<Column> = Vec::new();
             for expr in &subquery.outer_ref_columns {
                 if let Expr::OuterReferenceColumn(_, column) | Expr::Column(column) = expr
@@ -83,7 +86,11 @@ fn lateral(join: Join, with_limit: bool) -> Result<Transformed<LogicalPlan>> {
                     references.push(column.clone());
                 }
             }
-            (Inner::Plan(subquery.subquery.clone()), references)
+            let plan = match filter.take_if(|_| is_left) {
+                Some(condition) => filtered(&join, subquery, condition, &mut references)?,
+                None => subquery.subquery.clone(),
+            };
+            (Inner::Plan(plan), references)
         }
     };
     // Columns of a query farther out are not this join's.
@@ -99,6 +106,33 @@ fn lateral(join: Join, with_limit: bool) -> Result<Transformed<LogicalPlan>> {
     }))
 }
 
+/// A subquery with the condition of its left join.
+fn filtered(
+    join: &Join,
+    subquery: &Subquery,
+    condition: Expr,
+    references: &mut Vec<Column>,
+) -> Result<Arc<LogicalPlan>> {
+    let plan = match join.right.as_ref() {
+        LogicalPlan::SubqueryAlias(alias) => {
+            LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(subquery.subquery.clone(), alias.alias.clone())?)
+        }
+        _ => subquery.subquery.as_ref().clone(),
+    };
+    let outer = join.left.schema();
+    let condition = condition.transform(|expr| match expr {
+        Expr::Column(column) if outer.maybe_index_of_column(&column).is_some() => {
+            let field = outer.field(outer.index_of_column(&column)?).clone();
+            if !references.contains(&column) {
+                references.push(column.clone());
+            }
+            Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(Arc::new(LogicalPlan::Filter(Filter::try_new(condition.data, Arc::new(plan))?)))
+}
+
 fn subquery_of(plan: &LogicalPlan) -> Option<&Subquery> {
     match plan {
         LogicalPlan::Subquery(subquery) => Some(subquery),
@@ -110,13 +144,28 @@ fn subquery_of(plan: &LogicalPlan) -> Option<&Subquery> {
     }
 }
 
-fn has_limit(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
+/// Whether only conditions of a subquery have outer columns, so that the optimizer makes a join of
+/// it. The limit, the groups and the order of a subquery are those of each outer row.
+fn is_plain(plan: &LogicalPlan) -> Result<bool> {
+    let mut is_plain = true;
     plan.apply(|plan| {
-        found |= plan.fetch()?.is_some() || matches!(plan, LogicalPlan::Limit(_));
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        is_plain &= match plan {
+            LogicalPlan::Filter(filter) => !has_subquery(&filter.predicate),
+            LogicalPlan::Projection(_) | LogicalPlan::SubqueryAlias(_) | LogicalPlan::TableScan(_) => {
+                !plan.contains_outer_reference() && plan.fetch()?.is_none()
+            }
+            _ => false,
+        };
+        Ok(if is_plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
-    Ok(found)
+    Ok(is_plain)
+}
+
+fn has_subquery(expr: &Expr) -> bool {
+    let is_subquery = |expr: &Expr| {
+        Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_)))
+    };
+    expr.exists(is_subquery).unwrap_or(true)
 }
 
 /// The join on `ST_KNN(outer, inner, k [, on_sphere])`, if it is one.

@@ -4,7 +4,6 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Merge, MergeAction, MergeClause, MergeClauseKind, MergeInsertExpr, MergeInsertKind, ObjectName, Query,
     SelectItem, Statement, TableWithJoins, Value,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::change::{delete_where, update_where};
@@ -12,6 +11,7 @@ use super::insert::insert;
 use super::target::{both, select, table_and_alias};
 use super::transaction::Transaction;
 use super::{Written, after_writing};
+use crate::dialect::SqlDialect;
 use crate::error::SqlError;
 use crate::runner::Runner;
 
@@ -135,7 +135,7 @@ impl Merging {
         let query: Query = select(items, from, Some(selection))?;
         let broken = || SqlError::refused("the insertion of MERGE cannot be built");
         let text = format!("INSERT INTO {} SELECT 1", self.name);
-        let statement = Parser::parse_sql(&PostgreSqlDialect {}, &text).map_err(|_| broken())?.pop();
+        let statement = Parser::parse_sql(&SqlDialect, &text).map_err(|_| broken())?.pop();
         let Some(Statement::Insert(mut statement)) = statement else { return Err(broken()) };
         statement.columns = insertion.columns;
         statement.source = Some(Box::new(query));

@@ -5,12 +5,12 @@ use datafusion::catalog::TableProvider;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use std::sync::Arc;
 use terrane::schema::Schema;
 use terrane::{Dataset, Snapshot};
 
+use crate::dialect::SqlDialect;
 use crate::error::SqlError;
 use crate::runner::Runner;
 
@@ -106,7 +106,7 @@ pub(super) fn select(
     selection: Option<Expr>,
 ) -> Result<Query, SqlError> {
     let broken = || SqlError::refused("a query cannot be built");
-    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT 1").map_err(|_| broken())?;
+    let mut statements = Parser::parse_sql(&SqlDialect, "SELECT 1").map_err(|_| broken())?;
     let Some(Statement::Query(mut query)) = statements.pop() else { return Err(broken()) };
     let SetExpr::Select(found) = &mut *query.body else { return Err(broken()) };
     let select: &mut Select = found;
@@ -147,7 +147,7 @@ pub(super) fn both(first: Option<Expr>, second: Expr) -> Expr {
 pub(super) fn table_factor(name: &str) -> Result<TableWithJoins, SqlError> {
     let sql = format!("SELECT 1 FROM {}", quoted(name));
     let broken = || SqlError::refused(format!("{name:?} cannot be a table"));
-    let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, &sql).map_err(|_| broken())?;
+    let mut statements = Parser::parse_sql(&SqlDialect, &sql).map_err(|_| broken())?;
     let Some(Statement::Query(query)) = statements.pop() else { return Err(broken()) };
     match *query.body {
         SetExpr::Select(mut select) => select.from.pop().ok_or_else(broken),
