@@ -118,8 +118,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok((upper, lower))
     }
 
-    /// The nodes of a level, none of them in a recovery state any more, nor emptied by a merge. They
-    /// are in the order of their places, in which the CPU reads ahead.
+    /// The nodes of a level, none of them in a recovery state any more, nor emptied by a merge.
+    /// They are in the order of their places, in which the CPU reads ahead.
     fn resolved(&self, level: u64, parents: &BTreeMap<u64, u64>, guard: &Guard<'_>) -> Result<Vec<u64>> {
         let mut nodes = self.walk(level)?;
         nodes.sort_unstable();
