@@ -8,8 +8,8 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::{Counted, Counters, Dropping, Traced};
 use terrane_pmtree::btree::{
-    BTree, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted, UnsortedLeaf,
-    VolatileBTree,
+    BTree, BTreeLs, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted,
+    UnsortedLeaf, VolatileBTree,
 };
 use terrane_pmtree::{Durability, Error, PersistenceDomain, PersistentTree};
 use terrane_testkit::MemoryStorage;
@@ -21,6 +21,7 @@ fn options(node_length: u64, domain: PersistenceDomain) -> Options {
     let mut options = Options { node_length, ..Options::new(domain) };
     options.pool.chunk_length = 1 << 18;
     options.pool.address_space = 1 << 32;
+    options.logs.segment_length = 1024;
     options
 }
 
@@ -129,6 +130,8 @@ fn every_tree_of_the_family_agrees_with_a_btree_map() {
     agrees_with_a_map::<Traceable<FastFairSp, 2, 2>, 2, 2>(192, 300, 7);
     agrees_with_a_map::<Traceable<FastFairSp, 1, 1>, 1, 1>(512, 3000, 8);
     agrees_with_a_map::<Traceable<UnsortedLeaf, 2, 2>, 2, 2>(128, 300, 6);
+    agrees_with_a_map::<Traceable<BTreeLs, 2, 2>, 2, 2>(128, 300, 9);
+    agrees_with_a_map::<Traceable<BTreeLs, 1, 1>, 1, 1>(512, 3000, 10);
 }
 
 #[test]
@@ -204,6 +207,7 @@ fn an_insertion_takes_no_more_flushes_and_fences_than_the_papers() {
     assert!(is_within(costs::<Counting<BTreeWal>>(), [12.0, 4.0]));
     assert!(is_within(costs::<Counting<FastFair>>(), [8.0, 6.0]));
     assert!(is_within(costs::<Counting<FastFairSp>>(), [8.0, 6.0]));
+    assert!(is_within(costs::<Counting<BTreeLs>>(), [3.0, 2.0]));
     // Only the allocator flushes.
     assert!(is_within(costs::<Counting<VolatileBTree>>(), [0.5, 0.5]));
     assert!(is_within(costs::<Counting<UnsortedLeaf>>(), [0.5, 0.5]));

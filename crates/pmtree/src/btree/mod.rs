@@ -14,11 +14,13 @@
 //! - T7: a node is unlocked after its change is durable.
 
 mod bitmap;
+mod chain;
 mod change;
 mod check;
 mod fast;
 mod join;
 mod layout;
+mod leaf;
 mod log;
 mod many;
 mod map;
@@ -38,11 +40,12 @@ mod tree;
 mod versions;
 
 pub use bitmap::{PersistentUnsorted, Unsorted, UnsortedLeaf};
+pub use chain::BTreeLs;
 pub use check::Census;
 pub use fast::{Fast, FastFair, FastFairSp};
 pub use map::{PersistentMap, Visit};
 pub(crate) use open::{Extension, key_words};
 pub use operations::Compared;
-pub use options::Options;
+pub use options::{LogOptions, Options};
 pub use sorted::{BTreeWal, Sorted, VolatileBTree};
 pub use tree::BTree;

@@ -61,6 +61,7 @@ impl<const IS_DURABLE: bool> Method for Sorted<IS_DURABLE> {
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
         slot: usize,
+        _: &[u64; K],
         log: LogEntry<'_>,
     ) -> Result<Changed> {
         change(tree, leaf, log, |image| {
