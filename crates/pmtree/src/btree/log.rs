@@ -312,3 +312,33 @@ fn encode(change: &Change) -> Vec<u64> {
     }
     body
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use terrane_pmem::Traced;
+    use terrane_testkit::MemoryStorage;
+
+    use super::*;
+    use crate::PersistenceDomain;
+    use crate::btree::{BTree, Options, PersistentUnsorted};
+
+    /// Otherwise the lines of a use that was not committed would complete a torn entry.
+    #[test]
+    fn the_number_of_a_use_is_above_all_stamps_that_a_crash_has_left() {
+        const STAMP: u64 = 41;
+        let (storage, options) = (MemoryStorage::new(), Options::new(PersistenceDomain::PageCache));
+        let open = BTree::<PersistentUnsorted, 2, 2, Traced>::open;
+        let tree = BTree::<PersistentUnsorted, 2, 2, Traced>::create(&storage, "tree", &options).unwrap();
+        let entries = Entries::new(&tree.layout, tree.block);
+        for index in 0..entries.count {
+            tree.backend().store(entries.offset(index) + entries.length - WORD_LENGTH, STAMP + index as u64);
+        }
+        drop(tree);
+        let tree = open(&storage, "tree", &options).unwrap();
+        for _ in 0..entries.count {
+            // A dropped entry is the last to be taken again.
+            let entry = tree.log.take(entries);
+            assert!(entry.number > STAMP + entry.index as u64, "{entry:?}");
+        }
+    }
+}

@@ -40,6 +40,10 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// Whether inner nodes are in memory, and rebuilt from the leaves by an opening.
     const INNER_IN_MEMORY: bool = false;
 
+    /// Whether two or more changed lines of a node are flushed, though nothing is durable. A medium
+    /// with blocks longer than lines combines them.
+    const FLUSHES_GROUPS: bool = false;
+
     /// Whether leaves are rows in memory that lead to records in logs. Then changes of nodes are not
     /// logged.
     const IN_LOGS: bool = matches!(Self::FORM, Form::Chain);

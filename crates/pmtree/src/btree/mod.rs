@@ -47,5 +47,5 @@ pub use map::{PersistentMap, Visit};
 pub(crate) use open::{Extension, key_words};
 pub use operations::Compared;
 pub use options::{LogOptions, Options};
-pub use sorted::{BTreeWal, Sorted, VolatileBTree};
+pub use sorted::{BTreeWal, GroupFlushingBTree, Sorted, VolatileBTree};
 pub use tree::BTree;

@@ -219,3 +219,28 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_an_interrupted_shift_has_left_takes_no_room_when_entries_are_added() {
+        let layout = Layout::<1, 1>::new(192, Form::Tagged).unwrap();
+        let entries: Vec<Entry<1, 1>> = (0..layout.leaf_capacity as u64).map(|key| ([key], [!key])).collect();
+        let (last, others) = entries.split_last().unwrap();
+        for hole in 1..layout.leaf_capacity {
+            let mut leaf = vec![0; layout.words];
+            layout.fill_leaf(&mut leaf, 7, others);
+            // The entries from there on were shifted, and the new one is missing.
+            for slot in (hole..layout.leaf_capacity).rev() {
+                let (from, to) = (layout.entry(slot - 1), layout.entry(slot));
+                leaf.copy_within(from..from + 3, to);
+            }
+            assert_eq!(layout.tags(Image(&leaf)).count(), layout.leaf_capacity, "the leaf looks full");
+            layout.add(&mut leaf, &[*last]);
+            assert_eq!(layout.entries_of(Image(&leaf)).as_slice(), entries, "a hole in slot {hole}");
+            assert_eq!(leaf[NEXT], 7);
+        }
+    }
+}

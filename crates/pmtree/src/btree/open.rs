@@ -109,7 +109,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let pool = found.take()?;
         recover::recover(&pool, &layout, block)?;
-        let mut tree = Self::of_parts(pool, layout, block, extension, (logs, options));
+        let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
         match replay {
             Some(replay) => tree.restore(replay, options.logs.replayers)?,
             None if M::INNER_IN_MEMORY => tree.rebuild()?,
@@ -126,7 +126,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         extension: &Extension<B>,
         (logs, options): (Shape, &Options),
     ) -> Result<Self> {
-        let mut tree = Self::of_parts(pool, layout, block, extension, (logs, options));
+        let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
         if M::IN_LOGS {
             tree.restore(Replay::of_empty_tree(), 1)?;
         }

@@ -1,6 +1,8 @@
 //! Splits of full nodes, and the steps of every change of several nodes.
 
-use terrane_pmem::{Backend, Intent, Site, View, WORD_LENGTH};
+use std::ops::Range;
+
+use terrane_pmem::{Backend, Intent, LINE_LENGTH, Site, View, WORD_LENGTH};
 use terrane_storage::sync::Ordering;
 
 use super::change::{Change, Write};
@@ -141,15 +143,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         for (offset, &word) in (node..).step_by(WORD_LENGTH as usize).zip(&image[..used]) {
             self.backend().store(offset, word);
         }
-        if M::IS_DURABLE {
-            self.backend().flush(node..node + used as u64 * WORD_LENGTH, NEW);
-        }
+        let written = node..node + used as u64 * WORD_LENGTH;
+        self.flush_written(written);
     }
 
     /// Makes a change of locked nodes that acquires and releases nothing.
     pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
         match entry.filter(|_| self.is_logged(change)) {
-            None => log::store(self.backend(), &change.writes),
+            None => self.store_volatile(&change.writes),
             Some(entry) => {
                 log::commit(self.backend(), &entry, change);
                 log::apply(self.backend(), &change.writes);
@@ -174,7 +175,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             acquired.finish();
             log::clear(self.backend(), entry.offset);
         } else {
-            log::store(self.backend(), &change.writes);
+            self.store_volatile(&change.writes);
             for (number, &block) in change.acquired.iter().enumerate() {
                 self.backend().store(log::acquired_link(entry.offset, number), block);
             }
@@ -200,7 +201,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             log::commit(self.backend(), &entry, change);
             log::apply(self.backend(), &change.writes);
         } else {
-            log::store(self.backend(), &change.writes);
+            self.store_volatile(&change.writes);
             self.backend().store(log::released_link(entry.offset), change.released);
         }
         if let Err(error) = released.release(change.released, log::released_link(entry.offset)) {
@@ -215,6 +216,24 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         self.make_in_memory(change);
         released.retire(&self.pool.pin());
         Ok(())
+    }
+
+    /// Stores the words of a change that is not durable.
+    fn store_volatile(&self, writes: &[Write]) {
+        log::store(self.backend(), writes);
+        for Write { node, first, words } in writes {
+            let start = node + *first as u64 * WORD_LENGTH;
+            self.flush_written(start..start + words.len() as u64 * WORD_LENGTH);
+        }
+    }
+
+    /// Flushes words that are durable with the next fence. Where nothing is durable, it flushes two
+    /// or more lines that were changed together, if the tree does so.
+    fn flush_written(&self, range: Range<u64>) {
+        let lines = range.end.div_ceil(LINE_LENGTH) - range.start / LINE_LENGTH;
+        if M::IS_DURABLE || M::FLUSHES_GROUPS && lines >= 2 {
+            self.backend().flush(range, NEW);
+        }
     }
 
     /// Whether a change takes a commitment in the log.

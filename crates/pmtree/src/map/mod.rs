@@ -383,8 +383,7 @@ fn block_of<B: Backend>(tree: &dyn Tree<B>, key: &KeyWords) -> Result<u64> {
 /// Bytes of a node, so that leaves have ten entries or more.
 fn node_length(key_words: u64) -> u64 {
     match key_words {
-        0..=2 => 512,
-        3..=4 => 1024,
+        0..=4 => 1024,
         _ => 2048,
     }
 }

@@ -93,13 +93,13 @@ impl Logs {
     }
 
     /// Continues a log as an opening has found it, in a new segment (L3).
-    pub(super) fn restore(&mut self, log: usize, found: FoundLog) {
-        let (segment, record) = (found.segments.last().map_or(0, |last| last.number), found.last_record);
-        *self.next_segment.get_mut() = (*self.next_segment.get_mut()).max(segment + 1);
-        *self.next_record.get_mut() = (*self.next_record.get_mut()).max(record + 1);
-        let log = &mut self.logs[log];
-        *log.written_lines.get_mut() = found.segments.iter().map(|segment| segment.lines).sum();
-        log.segments.get_mut().all = found.segments.into();
+    pub(super) fn restore(&self, log: usize, found: FoundLog) {
+        let segment = found.segments.last().map_or(0, |last| last.number);
+        self.next_segment.fetch_max(segment + 1, Ordering::Relaxed);
+        self.next_record.fetch_max(found.last_record + 1, Ordering::Relaxed);
+        let log = &self.logs[log];
+        log.written_lines.store(found.segments.iter().map(|segment| segment.lines).sum(), Ordering::Relaxed);
+        log.segments.lock().all = found.segments.into();
     }
 
     pub(super) fn len(&self) -> usize {

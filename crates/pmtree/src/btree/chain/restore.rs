@@ -13,7 +13,7 @@ use crate::Result;
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Makes the leaves and the inner nodes that the logs state. Nobody else uses the tree yet.
-    pub(in super::super) fn restore(&mut self, Replay { logs, leaves }: Replay<K>, replayers: usize) -> Result<()> {
+    pub(in super::super) fn restore(&self, Replay { logs, leaves }: Replay<K>, replayers: usize) -> Result<()> {
         for (log, found) in logs.into_iter().enumerate() {
             self.chains.logs.restore(log, found);
         }
@@ -31,8 +31,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             self.chains.publish(*leaf, row);
             self.chains.logs.keep(*leaf, lines);
         }
-        let tree = &*self;
-        let count_all = |rows: &[u64]| rows.iter().try_for_each(|row| tree.count_entries(*row));
+        let count_all = |rows: &[u64]| rows.iter().try_for_each(|row| self.count_entries(*row));
         let share = rows.len().div_ceil(replayers.clamp(1, rows.len().max(1)));
         if share == rows.len() {
             count_all(&rows)?;
