@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Counters, Dropping, Traced};
+use terrane_pmem::{Backend, Counted, Counters, Dropping, ROOT, Traced};
 use terrane_pmtree::btree::{
     BTree, BTreeLs, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted,
     UnsortedLeaf, VolatileBTree,
@@ -146,6 +146,51 @@ fn a_tree_that_is_not_durable_is_opened_only_after_a_close() {
     drop(tree);
     let refused = BTree::<VolatileBTree, 1, 1, Traced>::open(&storage, "tree", &options).unwrap_err();
     assert!(matches!(refused, Error::NotClosed { tree: "btree", .. }), "{refused}");
+}
+
+type InLogs = BTree<BTreeLs, 1, 1, Traced>;
+
+#[test]
+fn garbage_of_logs_is_collected_and_any_number_of_replayers_finds_what_is_left() {
+    const KEYS: u64 = 200;
+    const ROUNDS: u64 = 200;
+    let storage = MemoryStorage::new();
+    let mut options = options(512, PersistenceDomain::PageCache);
+    let tree = InLogs::create(&storage, "tree", &options).unwrap();
+    for round in 0..ROUNDS {
+        (0..KEYS).for_each(|key| _ = tree.upsert(&[key], &[round]).unwrap());
+    }
+    let (length, written) = (tree.pool().length(), KEYS * ROUNDS * 64);
+    assert!(length * 2 < written, "{length} bytes after {written} were written");
+    drop(tree);
+    for replayers in [1, 2, 3, 8, 100] {
+        options.logs.replayers = replayers;
+        let mut tree = InLogs::open(&storage, "tree", &options).unwrap();
+        assert_eq!(tree.check().unwrap().entries, KEYS, "{replayers} replayers");
+        (0..KEYS).for_each(|key| assert_eq!(tree.get(&[key]).unwrap(), Some([ROUNDS - 1])));
+    }
+}
+
+#[test]
+fn impossible_logs_are_refused() {
+    let mut options = options(512, PersistenceDomain::PageCache);
+    options.logs.count = 1;
+    // What is cleared in the log's first segment: the header of a record, or the number of one.
+    for (word, expected) in [(8, "a record of a log is impossible"), (17, "does not continue the chain")] {
+        let storage = MemoryStorage::new();
+        let tree = InLogs::create(&storage, "tree", &options).unwrap();
+        (0..20).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));
+        let backend = tree.pool().backend();
+        let segment = backend.load(backend.load(ROOT) + 128);
+        backend.store(segment + word * 8, 0);
+        drop(tree);
+        let error = InLogs::open(&storage, "tree", &options).unwrap_err();
+        let is_damage = matches!(error, Error::Damaged { .. });
+        assert!(is_damage && error.to_string().contains(expected), "{error}");
+    }
+    options.logs.count = 0;
+    let error = InLogs::create(&MemoryStorage::new(), "tree", &options).unwrap_err();
+    assert!(matches!(error, Error::LogCount { count: 0, .. }), "{error}");
 }
 
 #[test]

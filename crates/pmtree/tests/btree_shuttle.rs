@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
+use terrane_pmem::explorer::Subject;
 use terrane_pmtree::btree::{BTree, BTreeLs, Compared, Options, PersistentMap, PersistentUnsorted};
 use terrane_pmtree::explored::{ExploredMap, MapModel, MapStep, apply_to_model};
 use terrane_pmtree::map::{self, Map};
@@ -101,7 +102,7 @@ fn options(configuration: &str) -> Options {
 }
 
 /// A tree, and its configuration.
-trait Configured: PersistentMap<2, 2, Options = Options> + PersistentTree<Census: Sized> + 'static {
+trait Configured: Sized + PersistentMap<2, 2, Options = Options> + PersistentTree<Census: Sized> + 'static {
     const CONFIGURATION: &'static str;
     const CHANGE: &'static str;
     fn changes() -> &'static AtomicUsize;

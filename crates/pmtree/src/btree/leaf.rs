@@ -1,4 +1,4 @@
-//! What leaves have, whatever their form is.
+//! Access to the entries of leaves of all forms.
 
 use terrane_pmem::Backend;
 

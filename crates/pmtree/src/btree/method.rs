@@ -44,8 +44,8 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// with blocks longer than lines combines them.
     const FLUSHES_GROUPS: bool = false;
 
-    /// Whether leaves are rows in memory that lead to records in logs. Then changes of nodes are not
-    /// logged.
+    /// Whether leaves are rows in memory that lead to records in logs. Then changes of nodes are
+    /// not logged.
     const IN_LOGS: bool = matches!(Self::FORM, Form::Chain);
 
     /// Whether every change within a leaf takes a log entry.

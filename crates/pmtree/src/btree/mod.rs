@@ -12,6 +12,8 @@
 //! - T5: a log entry owns the blocks of its change.
 //! - T6: locks are not in the pool.
 //! - T7: a node is unlocked after its change is durable.
+//!
+//! Those of leaves in logs, L1 to L5, are at [`chain`].
 
 mod bitmap;
 mod chain;

@@ -68,7 +68,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
-    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves or all logs.
+    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves or logs.
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
@@ -162,8 +162,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Layout::new(node_length, M::FORM).ok_or(error)
     }
 
-    /// Puts an empty tree into a pool, with an empty leaf as the root, or with empty logs. The tree exists once the
-    /// pool's root word is stored. Gives the offset of its block.
+    /// Puts an empty tree into a pool, with an empty leaf as the root, or with empty logs. The tree
+    /// exists once the pool's root word is stored. Gives the offset of its block.
     fn initialise(pool: &Pool<B>, layout: &Layout<K, V>, logs: Shape, extension: &Extension<B>) -> Result<u64> {
         let (count, segment_length) = logs;
         let log_end = Entries::new(layout, 0).block_length() + chain::heads_length(count);

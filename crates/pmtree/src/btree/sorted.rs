@@ -8,8 +8,8 @@ use super::method::{Changed, LogEntry, Method};
 use super::tree::BTree;
 use crate::Result;
 
-/// Sorted leaves. Every change is logged, or nothing is durable. Without durability, lines that were
-/// changed together can be flushed together.
+/// Sorted leaves. Every change is logged, or nothing is durable. In the second case, lines that
+/// were changed together can be flushed together.
 #[derive(Debug)]
 pub struct Sorted<const IS_DURABLE: bool, const FLUSHES_GROUPS: bool>;
 

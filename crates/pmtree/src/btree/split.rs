@@ -90,8 +90,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok(())
     }
 
-    /// Writes the upper half of a node to a new one, and adds the node itself to a change. Gives the
-    /// least key of the new node, and the node.
+    /// Writes the upper half of a node to a new one, and adds the change of the node itself. Gives
+    /// the least key of the new node, and the new node.
     fn split_node(
         &self,
         node: u64,

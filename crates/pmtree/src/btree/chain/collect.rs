@@ -11,8 +11,8 @@ use super::rows::{BASE_NUMBER, LEAF, range};
 use crate::{Result, blocks};
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
-    /// Takes the first segment of a log that has too much garbage. The operation that has left it is
-    /// durable, so a lack of space is no error.
+    /// Takes the first segment of a log that has too much garbage. The operation that has left the
+    /// garbage is durable, so a lack of space is no error.
     pub(in super::super) fn collect(&self) -> Result<()> {
         let Some(log) = self.chains.logs.begin_collection() else { return Ok(()) };
         let collected = self.collect_oldest(log).or_else(blocks::tolerate_missing_space);
@@ -20,7 +20,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         collected
     }
 
-    /// A crash leaves the segment with its records, some or all of which are garbage.
+    /// A crash leaves the segment as it was, and some of its records have a newer base.
     fn collect_oldest(&self, log: usize) -> Result<()> {
         let guard = self.pool.pin();
         let Some(segment) = self.chains.logs.oldest(log) else { return Ok(()) };

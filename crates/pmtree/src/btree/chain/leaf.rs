@@ -193,7 +193,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let after = Range { high: Some(*separator), ..before };
         self.chains.set_range(leaf, &after);
         self.chains.store(leaf, META, meta(0, kept.len()));
-        // The split is durable. Without space, the old chain stays, and its upper keys do not count.
+        // The split is durable. Without space, the old chain stays, and lacks the upper keys (L1).
         let renewed = self.add_base(leaf, &after, kept).or_else(blocks::tolerate_missing_space);
         // The split is not in the inner nodes yet.
         renewed.inspect_err(|_| self.log.failed.store(true, Ordering::Relaxed))?;

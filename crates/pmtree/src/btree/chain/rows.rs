@@ -188,7 +188,7 @@ pub(in super::super) fn shape<const K: usize, const V: usize>(
     Ok((count, segment_length.max(shortest).next_multiple_of(LINE_LENGTH)))
 }
 
-/// The number of logs and the length of segments of an existing tree; `None` if they are impossible.
+/// The same of an existing tree; `None` if it is impossible.
 pub(in super::super) fn shape_of<const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<K, V>,
