@@ -33,7 +33,7 @@ impl Ordered for Redb {
     }
 
     fn get(&self, key: u64) -> Result<Option<u64>> {
-        use redb::{ReadableDatabase, ReadableTable};
+        use redb::ReadableDatabase;
         let table = self.0.begin_read()?.open_table(TABLE)?;
         Ok(table.get(key)?.map(|value| value.value()))
     }

@@ -13,7 +13,7 @@
 //! - T6: locks are not in the pool.
 //! - T7: a node is unlocked after its change is durable.
 //!
-//! Those of leaves in logs, L1 to L5, are at [`chain`].
+//! Those of leaves in logs, L1 to L5, are in `chain/mod.rs`.
 
 mod bitmap;
 mod chain;
