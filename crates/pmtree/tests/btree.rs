@@ -171,6 +171,20 @@ fn garbage_of_logs_is_collected_and_any_number_of_replayers_finds_what_is_left()
     }
 }
 
+/// Each opening begins new segments, since the last ones may end with a torn record.
+#[test]
+fn openings_with_a_change_each_do_not_let_a_pool_grow() {
+    let storage = MemoryStorage::new();
+    let options = options(512, PersistenceDomain::PageCache);
+    drop(InLogs::create(&storage, "tree", &options).unwrap());
+    for number in 0..2000 {
+        let tree = InLogs::open(&storage, "tree", &options).unwrap();
+        tree.upsert(&[number % 10], &[number]).unwrap();
+        let length = tree.pool().length();
+        assert!(length <= 4 * options.pool.chunk_length, "{length} bytes after {number} openings");
+    }
+}
+
 #[test]
 fn impossible_logs_are_refused() {
     let mut options = options(512, PersistenceDomain::PageCache);

@@ -40,7 +40,7 @@ pub(super) struct Logs {
 #[derive(Debug, Default)]
 struct Log {
     segments: Mutex<Segments>,
-    /// Lines of records in all segments.
+    /// Lines of all segments that get no more records.
     written_lines: AtomicU64,
     /// Lines of records that leaves lead to.
     live_lines: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Segments {
 pub(super) struct Segment {
     pub(super) offset: u64,
     pub(super) number: u64,
-    /// Lines of records.
+    /// Lines that get no more records.
     pub(super) lines: u64,
 }
 
@@ -98,8 +98,11 @@ impl Logs {
         self.next_segment.fetch_max(segment + 1, Ordering::Relaxed);
         self.next_record.fetch_max(found.last_record + 1, Ordering::Relaxed);
         let log = &self.logs[log];
-        log.written_lines.store(found.segments.iter().map(|segment| segment.lines).sum(), Ordering::Relaxed);
-        log.segments.lock().all = found.segments.into();
+        let mut segments = log.segments.lock();
+        segments.all = found.segments.into();
+        for segment in &mut segments.all {
+            self.end_segment(log, segment);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -121,6 +124,10 @@ impl Logs {
         let end = segments.all.back().map_or(0, |last| last.offset + self.segment_length);
         if segments.next == 0 || end - segments.next < length {
             self.add_segment(pool, self.head(index), &mut segments)?;
+            // What is left of the one before is garbage, so that short segments are collected.
+            if let Some(before) = segments.all.len().checked_sub(2) {
+                self.end_segment(log, &mut segments.all[before]);
+            }
         }
         let number = self.next_record.fetch_add(1, Ordering::Relaxed);
         record::set_number(words, number);
@@ -141,6 +148,13 @@ impl Logs {
             self.due.store(index as u64 + 1, Ordering::Relaxed);
         }
         Ok(Appended { offset, number, lines })
+    }
+
+    /// Notes that a segment gets no more records.
+    fn end_segment(&self, log: &Log, segment: &mut Segment) {
+        let lines = self.segment_length / LINE_LENGTH - 1;
+        log.written_lines.fetch_add(lines - segment.lines, Ordering::Relaxed);
+        segment.lines = lines;
     }
 
     /// Notes that lines of a leaf are garbage.

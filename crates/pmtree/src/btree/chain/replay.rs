@@ -161,14 +161,12 @@ fn read_log<const K: usize, const V: usize, B: Backend>(
         if number <= last {
             return Err(damaged(pool, offset, "the numbers of segments do not ascend"));
         }
-        let mut lines = 0;
         read_segment::<K, V, B>(pool, offset, number, segment_length, |offset, record| {
-            lines += record.header.lines::<K, V>();
             log.found.last_record = log.found.last_record.max(record.number());
             let added = add(&mut log.chains, offset, &record, layout.leaf_capacity, record.header.lines::<K, V>());
             added.map_err(|reason| damaged(pool, offset, reason))
         })?;
-        log.found.segments.push(Segment { offset, number, lines });
+        log.found.segments.push(Segment { offset, number, lines: 0 });
         (last, offset) = (number, next);
     }
     Ok(log)
