@@ -124,7 +124,7 @@ impl Logs {
         let end = segments.all.back().map_or(0, |last| last.offset + self.segment_length);
         if segments.next == 0 || end - segments.next < length {
             self.add_segment(pool, self.head(index), &mut segments)?;
-            // What is left of the one before is garbage, so that short segments are collected.
+            // The rest of the one before is garbage, so that short segments are collected.
             if let Some(before) = segments.all.len().checked_sub(2) {
                 self.end_segment(log, &mut segments.all[before]);
             }
