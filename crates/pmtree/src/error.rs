@@ -60,6 +60,14 @@ pub enum Error {
         /// Dimensions of the tree.
         dimensions: usize,
     },
+    /// A number of logs that a B+-tree cannot have.
+    #[error("a tree cannot have {count} logs: use 1 to {most}")]
+    LogCount {
+        /// Logs asked for.
+        count: u64,
+        /// Most possible.
+        most: u64,
+    },
     /// Nodes of a B+-tree that cannot hold such entries.
     #[error(
         "nodes of {node_length} bytes cannot hold keys of {key_length} and values of {value_length} bytes: use a \
