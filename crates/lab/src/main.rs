@@ -16,6 +16,7 @@ mod experiments;
 mod map;
 mod measure;
 mod neighbours;
+mod ordered;
 mod parquet_file;
 #[cfg(feature = "peers")]
 mod peers;

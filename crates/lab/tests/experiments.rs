@@ -203,6 +203,8 @@ fn budgets_are_kept_and_recovery_rebuilds_what_was_in_memory() {
     }
     let persisting = figures("pear/persisting", &["--count", "3000", "--threads", "1"]);
     assert!(values(&persisting, "in place", "nodes max").iter().all(|nodes| *nodes <= 2.0));
+    let nodes = figures("pear/nodes", &["--count", "3000", "--queries", "20"]);
+    assert!(values(&nodes, "pear-tree", "media blocks").iter().all(|blocks| *blocks > 0.0));
     let rides = figures("pear/rides", &["--count", "2000", "--queries", "50"]);
     assert_eq!(["pear-tree", "pmr-tree", "fbr-tree"].map(|tree| values(&rides, tree, "cpu").len()), [1; 3]);
 }

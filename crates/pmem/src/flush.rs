@@ -93,6 +93,15 @@ pub(crate) fn store_fence() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
+/// Announces that a word in memory will be read soon.
+#[inline]
+pub fn prefetch_word(word: &terrane_storage::sync::AtomicU64) {
+    #[cfg(not(any(loom, shuttle)))]
+    prefetch(std::slice::from_ref(word));
+    #[cfg(any(loom, shuttle))]
+    let _ = word;
+}
+
 /// Asks the CPU to load the lines of these words into its caches.
 #[inline]
 #[cfg_attr(

@@ -38,6 +38,6 @@ pub use backend::{Dropping, Instruction, Traced, interrupting};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, Eviction, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};
-pub use flush::FlushInstruction;
+pub use flush::{FlushInstruction, prefetch_word};
 pub use pool::{Found, OPENINGS_MAX, Options, Pool, ROOT};
 pub use terrane_storage::event::{LINE_LENGTH, PersistenceDomain};

@@ -38,6 +38,12 @@ pub enum Error {
         /// Most possible.
         most: usize,
     },
+    /// Nodes of this alignment are impossible.
+    #[error("nodes cannot be aligned to {alignment} bytes: use a power of two from 64 to 4096")]
+    Alignment {
+        /// The alignment.
+        alignment: u64,
+    },
     /// A minimum fill that two halves of a node cannot both have.
     #[error("a minimum fill of {percent} % is impossible, since full nodes are split in two: use at most {most}")]
     FillMin {
@@ -53,6 +59,14 @@ pub enum Error {
     LongEntries {
         /// Dimensions of the tree.
         dimensions: usize,
+    },
+    /// A number of logs that a B+-tree cannot have.
+    #[error("a tree cannot have {count} logs: use 1 to {most}")]
+    LogCount {
+        /// Logs asked for.
+        count: u64,
+        /// Most possible.
+        most: u64,
     },
     /// Nodes of a B+-tree that cannot hold such entries.
     #[error(

@@ -6,10 +6,10 @@ use std::ops::{Bound, ControlFlow};
 use rand::rngs::SmallRng;
 use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::{Counted, Counters, Dropping, Traced};
+use terrane_pmem::{Backend, Counted, Counters, Dropping, ROOT, Traced};
 use terrane_pmtree::btree::{
-    BTree, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted, UnsortedLeaf,
-    VolatileBTree,
+    BTree, BTreeLs, BTreeWal, Census, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted,
+    UnsortedLeaf, VolatileBTree,
 };
 use terrane_pmtree::{Durability, Error, PersistenceDomain, PersistentTree};
 use terrane_testkit::MemoryStorage;
@@ -21,6 +21,7 @@ fn options(node_length: u64, domain: PersistenceDomain) -> Options {
     let mut options = Options { node_length, ..Options::new(domain) };
     options.pool.chunk_length = 1 << 18;
     options.pool.address_space = 1 << 32;
+    options.logs.segment_length = 1024;
     options
 }
 
@@ -129,6 +130,8 @@ fn every_tree_of_the_family_agrees_with_a_btree_map() {
     agrees_with_a_map::<Traceable<FastFairSp, 2, 2>, 2, 2>(192, 300, 7);
     agrees_with_a_map::<Traceable<FastFairSp, 1, 1>, 1, 1>(512, 3000, 8);
     agrees_with_a_map::<Traceable<UnsortedLeaf, 2, 2>, 2, 2>(128, 300, 6);
+    agrees_with_a_map::<Traceable<BTreeLs, 2, 2>, 2, 2>(128, 300, 9);
+    agrees_with_a_map::<Traceable<BTreeLs, 1, 1>, 1, 1>(512, 3000, 10);
 }
 
 #[test]
@@ -143,6 +146,65 @@ fn a_tree_that_is_not_durable_is_opened_only_after_a_close() {
     drop(tree);
     let refused = BTree::<VolatileBTree, 1, 1, Traced>::open(&storage, "tree", &options).unwrap_err();
     assert!(matches!(refused, Error::NotClosed { tree: "btree", .. }), "{refused}");
+}
+
+type InLogs = BTree<BTreeLs, 1, 1, Traced>;
+
+#[test]
+fn garbage_of_logs_is_collected_and_any_number_of_replayers_finds_what_is_left() {
+    const KEYS: u64 = 200;
+    const ROUNDS: u64 = 200;
+    let storage = MemoryStorage::new();
+    let mut options = options(512, PersistenceDomain::PageCache);
+    let tree = InLogs::create(&storage, "tree", &options).unwrap();
+    for round in 0..ROUNDS {
+        (0..KEYS).for_each(|key| _ = tree.upsert(&[key], &[round]).unwrap());
+    }
+    let (length, written) = (tree.pool().length(), KEYS * ROUNDS * 64);
+    assert!(length * 2 < written, "{length} bytes after {written} were written");
+    drop(tree);
+    for replayers in [1, 2, 3, 8, 100] {
+        options.logs.replayers = replayers;
+        let mut tree = InLogs::open(&storage, "tree", &options).unwrap();
+        assert_eq!(tree.check().unwrap().entries, KEYS, "{replayers} replayers");
+        (0..KEYS).for_each(|key| assert_eq!(tree.get(&[key]).unwrap(), Some([ROUNDS - 1])));
+    }
+}
+
+/// Each opening begins new segments, since the last ones may end with a torn record.
+#[test]
+fn openings_with_a_change_each_do_not_let_a_pool_grow() {
+    let storage = MemoryStorage::new();
+    let options = options(512, PersistenceDomain::PageCache);
+    drop(InLogs::create(&storage, "tree", &options).unwrap());
+    for number in 0..2000 {
+        let tree = InLogs::open(&storage, "tree", &options).unwrap();
+        tree.upsert(&[number % 10], &[number]).unwrap();
+        let length = tree.pool().length();
+        assert!(length <= 4 * options.pool.chunk_length, "{length} bytes after {number} openings");
+    }
+}
+
+#[test]
+fn impossible_logs_are_refused() {
+    let mut options = options(512, PersistenceDomain::PageCache);
+    options.logs.count = 1;
+    // What is cleared in the log's first segment: the header of a record, or the number of one.
+    for (word, expected) in [(8, "a record of a log is impossible"), (17, "does not continue the chain")] {
+        let storage = MemoryStorage::new();
+        let tree = InLogs::create(&storage, "tree", &options).unwrap();
+        (0..20).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));
+        let backend = tree.pool().backend();
+        let segment = backend.load(backend.load(ROOT) + 128);
+        backend.store(segment + word * 8, 0);
+        drop(tree);
+        let error = InLogs::open(&storage, "tree", &options).unwrap_err();
+        let is_damage = matches!(error, Error::Damaged { .. });
+        assert!(is_damage && error.to_string().contains(expected), "{error}");
+    }
+    options.logs.count = 0;
+    let error = InLogs::create(&MemoryStorage::new(), "tree", &options).unwrap_err();
+    assert!(matches!(error, Error::LogCount { count: 0, .. }), "{error}");
 }
 
 #[test]
@@ -204,6 +266,7 @@ fn an_insertion_takes_no_more_flushes_and_fences_than_the_papers() {
     assert!(is_within(costs::<Counting<BTreeWal>>(), [12.0, 4.0]));
     assert!(is_within(costs::<Counting<FastFair>>(), [8.0, 6.0]));
     assert!(is_within(costs::<Counting<FastFairSp>>(), [8.0, 6.0]));
+    assert!(is_within(costs::<Counting<BTreeLs>>(), [3.0, 2.0]));
     // Only the allocator flushes.
     assert!(is_within(costs::<Counting<VolatileBTree>>(), [0.5, 0.5]));
     assert!(is_within(costs::<Counting<UnsortedLeaf>>(), [0.5, 0.5]));

@@ -1,22 +1,23 @@
 //! Threads that change and scan one map, in random orders by shuttle. Their results, and the state
 //! after a crash at any instant, are linearizable for each key.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
-use terrane_pmtree::btree::{BTree, Compared, Options, PersistentUnsorted};
+use terrane_pmem::explorer::Subject;
+use terrane_pmtree::btree::{BTree, BTreeLs, Compared, Options, PersistentMap, PersistentUnsorted};
 use terrane_pmtree::explored::{ExploredMap, MapModel, MapStep, apply_to_model};
+use terrane_pmtree::map::{self, Map};
+use terrane_pmtree::{PersistenceDomain, PersistentTree};
 use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget, Controller, NameOrder};
 use terrane_testkit::linearizability::{self, Specification, calls_at, is_linearizable, record};
 use terrane_testkit::orders::{explore, is_kept};
-
-type Map = BTree<PersistentUnsorted, 2, 2, Traced>;
 
 /// Numbers of threads, and the most operations of all of them together.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -27,14 +28,30 @@ const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: N
 /// Keys that threads change. Others only fill the tree.
 const KEYS: u64 = 8;
 
-/// Changes of several nodes in all runs.
-static CHANGES: AtomicUsize = AtomicUsize::new(0);
+/// A map that threads share.
+trait Shared: Send + Sync + Sized + 'static {
+    /// The fence whose number shows how often several nodes, or blocks, have changed.
+    const CHANGE: &'static str;
+    /// Whether an upsert gives the value before, and not only whether there was one.
+    const TELLS_VALUES: bool;
 
-/// The value of one key. An operation gives the value before.
+    /// That number in all runs.
+    fn changes() -> &'static AtomicUsize;
+
+    fn create(storage: &dyn Storage) -> Self;
+    fn open(storage: &dyn Storage) -> Self;
+    /// Takes a step, and gives the value before.
+    fn run(&self, step: &MapStep) -> Option<u64>;
+    fn entries(&self) -> MapModel;
+    fn check(&mut self);
+}
+
+/// The value of one key. An operation gives the value before. An upsert that does not tell it gives
+/// 0 in its place.
 #[derive(Clone, Debug)]
-struct Keys;
+struct Keys<const TELLS_VALUES: bool>;
 
-type Call = linearizability::Call<Keys>;
+type Call<const TELLS_VALUES: bool> = linearizability::Call<Keys<TELLS_VALUES>>;
 
 fn key_of(step: &MapStep) -> u64 {
     match *step {
@@ -47,7 +64,7 @@ fn key_of(step: &MapStep) -> u64 {
     }
 }
 
-impl Specification for Keys {
+impl<const TELLS_VALUES: bool> Specification for Keys<TELLS_VALUES> {
     type Operation = MapStep;
     type Outcome = Option<u64>;
     type Key = u64;
@@ -62,7 +79,10 @@ impl Specification for Keys {
         let mut model: MapModel = state.map(|value| (key, value)).into_iter().collect();
         let outcome = apply_to_model(&mut model, step);
         *state = model.get(&key).copied();
-        outcome
+        match step {
+            MapStep::Upsert(..) if !TELLS_VALUES => outcome.map(|_| 0),
+            _ => outcome,
+        }
     }
 }
 
@@ -75,41 +95,149 @@ fn narrow(value: [u64; 2]) -> u64 {
     value[0]
 }
 
-fn run(map: &Map, step: &MapStep) -> Option<u64> {
-    let before = match *step {
-        MapStep::Insert(..) | MapStep::Sync => unreachable!("threads take no such step"),
-        MapStep::Upsert(key, value) => map.upsert(&wide(key), &wide(value)).unwrap(),
-        MapStep::CompareAndUpdate(key, from, to) => {
-            match map.compare_and_update(&wide(key), &wide(from), &wide(to)).unwrap() {
-                Compared::Updated => Some(wide(from)),
-                Compared::Different(before) => Some(before),
-                Compared::Absent => None,
+/// Nodes so small that a few entries make several, and segments of few records.
+fn options(configuration: &str) -> Options {
+    let all = ExploredMap::configurations();
+    all.into_iter().find(|subject| subject.configuration() == configuration).unwrap().options
+}
+
+/// A tree, and its configuration.
+trait Configured: Sized + PersistentMap<2, 2, Options = Options> + PersistentTree<Census: Sized> + 'static {
+    const CONFIGURATION: &'static str;
+    const CHANGE: &'static str;
+    fn changes() -> &'static AtomicUsize;
+}
+
+impl Configured for BTree<PersistentUnsorted, 2, 2, Traced> {
+    const CONFIGURATION: &'static str = "unsorted-2-2-adr";
+    const CHANGE: &'static str = "btree.log.commit";
+
+    fn changes() -> &'static AtomicUsize {
+        static CHANGES: AtomicUsize = AtomicUsize::new(0);
+        &CHANGES
+    }
+}
+
+impl Configured for BTree<BTreeLs, 2, 2, Traced> {
+    const CONFIGURATION: &'static str = "ls-2-2-adr";
+    const CHANGE: &'static str = "btree.ls.unlink";
+
+    fn changes() -> &'static AtomicUsize {
+        static CHANGES: AtomicUsize = AtomicUsize::new(0);
+        &CHANGES
+    }
+}
+
+impl<T: Configured + Send + Sync> Shared for T {
+    const CHANGE: &'static str = <T as Configured>::CHANGE;
+    const TELLS_VALUES: bool = true;
+
+    fn changes() -> &'static AtomicUsize {
+        <T as Configured>::changes()
+    }
+
+    fn create(storage: &dyn Storage) -> Self {
+        PersistentTree::create(storage, "tree", &options(T::CONFIGURATION)).unwrap()
+    }
+
+    fn open(storage: &dyn Storage) -> Self {
+        PersistentTree::open(storage, "tree", &options(T::CONFIGURATION)).unwrap()
+    }
+
+    fn run(&self, step: &MapStep) -> Option<u64> {
+        let before = match *step {
+            MapStep::Insert(..) | MapStep::Sync => unreachable!("threads take no such step"),
+            MapStep::Upsert(key, value) => self.upsert(&wide(key), &wide(value)).unwrap(),
+            MapStep::CompareAndUpdate(key, from, to) => {
+                match self.compare_and_update(&wide(key), &wide(from), &wide(to)).unwrap() {
+                    Compared::Updated => Some(wide(from)),
+                    Compared::Different(before) => Some(before),
+                    Compared::Absent => None,
+                }
+            }
+            MapStep::Remove(key) => self.remove(&wide(key)).unwrap(),
+            MapStep::Get(key) => self.get(&wide(key)).unwrap(),
+        };
+        before.map(narrow)
+    }
+
+    fn entries(&self) -> MapModel {
+        let mut entries = MapModel::new();
+        self.range((Bound::Unbounded, Bound::Unbounded), &mut |key, value| {
+            assert!(entries.last_key_value().is_none_or(|(last, _)| *last < key[0]), "{key:?} is out of order");
+            entries.insert(narrow(*key), narrow(*value));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        entries
+    }
+
+    fn check(&mut self) {
+        PersistentTree::check(self).unwrap();
+    }
+}
+
+/// Values in the slot, and in blocks of two lengths. A torn one is noticed.
+fn long(value: u64) -> Vec<u8> {
+    vec![value as u8; [3, 40, 100][value as usize]]
+}
+
+fn short(value: &[u8]) -> u64 {
+    let number = u64::from(value[0]);
+    assert_eq!(value, long(number), "a value is torn");
+    number
+}
+
+fn map_options() -> map::Options {
+    map::Options {
+        node_length: Some(192),
+        pool: options("map-integers-adr").pool,
+        ..map::Options::on(PersistenceDomain::Adr)
+    }
+}
+
+impl Shared for Map<u64, Traced> {
+    const CHANGE: &'static str = "map.note.name";
+    const TELLS_VALUES: bool = false;
+
+    fn changes() -> &'static AtomicUsize {
+        static CHANGES: AtomicUsize = AtomicUsize::new(0);
+        &CHANGES
+    }
+
+    fn create(storage: &dyn Storage) -> Self {
+        Map::create(storage, "tree", &map_options()).unwrap()
+    }
+
+    fn open(storage: &dyn Storage) -> Self {
+        Map::open(storage, "tree", &map_options()).unwrap()
+    }
+
+    fn run(&self, step: &MapStep) -> Option<u64> {
+        match *step {
+            MapStep::Upsert(key, value) => self.upsert(&key, &long(value)).unwrap().then_some(0),
+            MapStep::Remove(key) => self.remove(&key).unwrap().map(|value| short(&value)),
+            MapStep::Get(key) => self.get(&key).unwrap().map(|value| short(&value)),
+            MapStep::Insert(..) | MapStep::CompareAndUpdate(..) | MapStep::Sync => {
+                unreachable!("threads take no such step")
             }
         }
-        MapStep::Remove(key) => map.remove(&wide(key)).unwrap(),
-        MapStep::Get(key) => map.get(&wide(key)).unwrap(),
-    };
-    before.map(narrow)
+    }
+
+    fn entries(&self) -> MapModel {
+        let entry = |entry: terrane_pmtree::Result<(u64, Vec<u8>)>| {
+            let (key, value) = entry.unwrap();
+            (key, short(&value))
+        };
+        self.iter().map(entry).collect()
+    }
+
+    fn check(&mut self) {
+        Map::check(self).unwrap();
+    }
 }
 
-fn entries(map: &Map) -> MapModel {
-    let mut entries = MapModel::new();
-    map.range(.., |key, value| {
-        assert!(entries.last_key_value().is_none_or(|(last, _)| *last < key[0]), "{key:?} is out of order");
-        entries.insert(narrow(*key), narrow(*value));
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    entries
-}
-
-fn recover(storage: &dyn Storage, options: &Options) -> MapModel {
-    let mut map = Map::open(storage, "tree", options).unwrap();
-    map.check().unwrap();
-    entries(&map)
-}
-
-fn check(calls: &[Call], start: &MapModel, end: &MapModel, what: &dyn std::fmt::Debug) {
+fn check<const TELLS: bool>(calls: &[Call<TELLS>], start: &MapModel, end: &MapModel, what: &dyn std::fmt::Debug) {
     let is_possible = is_linearizable(calls, |key| start.get(key).copied(), |key| end.get(key).copied());
     assert!(is_possible, "{end:?} after {start:?} and {calls:#?}, {what:?}");
     let is_changed = |key: &u64| calls.iter().any(|call| key_of(&call.operation) == *key);
@@ -118,11 +246,13 @@ fn check(calls: &[Call], start: &MapModel, end: &MapModel, what: &dyn std::fmt::
     }
 }
 
-fn next_step(random: &mut SmallRng) -> MapStep {
+/// A map that does not tell values has no compare-and-update.
+fn next_step(random: &mut SmallRng, tells_values: bool) -> MapStep {
     let (key, value) = (random.random_range(0..KEYS) * 3, random.random_range(0..3));
     match random.random_range(0..9) {
         0..4 => MapStep::Upsert(key, value),
-        4 => MapStep::CompareAndUpdate(key, value, (value + 1) % 3),
+        4 if tells_values => MapStep::CompareAndUpdate(key, value, (value + 1) % 3),
+        4 => MapStep::Get(key),
         5..8 => MapStep::Remove(key),
         _ => MapStep::Get(key),
     }
@@ -130,20 +260,24 @@ fn next_step(random: &mut SmallRng) -> MapStep {
 
 /// Scans the map. A scan is no instant, but each key that nobody changes meanwhile is found, and
 /// the others are looked up at some instant of it.
-fn scan(controller: &Controller, map: &Map) -> Vec<Call> {
+fn scan<T: Shared, const TELLS: bool>(controller: &Controller, map: &T) -> Vec<Call<TELLS>> {
     let (scanned, mut found) = (Mutex::default(), MapModel::new());
     record(&scanned, controller, MapStep::Get(0), |_| {
-        found = entries(map);
+        found = map.entries();
         None
     });
-    let call: Call = scanned.into_inner().unwrap().remove(0);
+    let call: Call<TELLS> = scanned.into_inner().unwrap().remove(0);
     let ended = |key: &u64| call.ended.as_ref().map(|(at, _)| (*at, found.get(key).copied()));
     let calls = (0..KEYS).map(|key| key * 3);
     calls.map(|key| Call { operation: MapStep::Get(key), began: call.began, ended: ended(&key) }).collect()
 }
 
-fn run_threads(controller: &Arc<Controller>, map: &Arc<Map>, random: &mut SmallRng) -> Vec<Call> {
-    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+fn run_threads<T: Shared, const TELLS: bool>(
+    controller: &Arc<Controller>,
+    map: &Arc<T>,
+    random: &mut SmallRng,
+) -> Vec<Call<TELLS>> {
+    let calls: Arc<Mutex<Vec<Call<TELLS>>>> = Arc::default();
     let threads = random.random_range(THREADS);
     let threads: Vec<_> = (0..threads)
         .map(|thread| {
@@ -151,16 +285,16 @@ fn run_threads(controller: &Arc<Controller>, map: &Arc<Map>, random: &mut SmallR
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
                 for number in 0..random.random_range(1..=OPERATIONS / threads) {
-                    let (step, scans) = (next_step(&mut random), random.random_range(0..6) == 0);
+                    let (step, scans) = (next_step(&mut random, TELLS), random.random_range(0..6) == 0);
                     if !is_kept(thread, number) {
                         continue;
                     }
                     match scans {
                         true => {
-                            let found = scan(&controller, &map);
+                            let found = scan(&controller, &*map);
                             calls.lock().unwrap().extend(found);
                         }
-                        false => _ = record(&calls, &controller, step, |step| run(&map, step)),
+                        false => _ = record(&calls, &controller, step, |step| map.run(step)),
                     }
                 }
             })
@@ -171,43 +305,59 @@ fn run_threads(controller: &Arc<Controller>, map: &Arc<Map>, random: &mut SmallR
     calls.clone()
 }
 
-fn keys_are_linearizable(seed: u64) {
+/// Changes of several nodes or blocks are counted.
+fn keys_are_linearizable<T: Shared, const TELLS: bool>(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
-    let options = ExploredMap::configurations()[0].options.clone();
     let controller = Controller::new();
-    let map = Arc::new(Map::create(&*controller.storage(), "tree", &options).unwrap());
+    let map = Arc::new(T::create(&*controller.storage()));
     // Nodes are about to be split, or about to be merged.
     for key in 0..random.random_range(4..KEYS * 3) {
         if random.random() {
-            map.insert(&wide(key), &wide(random.random_range(0..3))).unwrap();
+            map.run(&MapStep::Upsert(key, random.random_range(0..3)));
         }
     }
-    let start = entries(&map);
+    let start = map.entries();
     let first = controller.events();
-    let calls = run_threads(&controller, &map, &mut random);
-    check(&calls, &start, &entries(&map), &"at the end");
+    let calls = run_threads::<T, TELLS>(&controller, &map, &mut random);
+    check(&calls, &start, &map.entries(), &"at the end");
     let mut map = Arc::into_inner(map).unwrap();
-    map.check().unwrap();
+    map.check();
     drop(map);
     let last = controller.events();
     let log = controller.log();
-    let is_commitment =
-        |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "btree.log.commit", .. }));
-    CHANGES.fetch_add(log.iter().skip(first).filter(is_commitment).count(), Ordering::Relaxed);
+    let is_change = |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if *site == T::CHANGE);
+    T::changes().fetch_add(log.iter().skip(first).filter(is_change).count(), Ordering::Relaxed);
     let ends: Vec<usize> = calls.iter().filter_map(|call| call.ended.map(|(at, _)| at)).collect();
     let cuts = (0..3).map(|_| random.random_range(first..=last)).collect::<Vec<_>>();
     for cut in ends.into_iter().chain(cuts) {
         let calls = calls_at(&calls, cut);
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
-            check(&calls, &start, &recover(&*image.storage(), &options), &image);
+            let mut map = T::open(&*image.storage());
+            map.check();
+            check(&calls, &start, &map.entries(), &image);
         }
     }
 }
 
+fn explore_map<T: Shared, const TELLS: bool>(name: &str) {
+    assert_eq!(TELLS, T::TELLS_VALUES);
+    explore(name, 20, keys_are_linearizable::<T, TELLS>);
+    let changes = T::changes().load(Ordering::Relaxed);
+    let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
+    assert!(changes > 100 || is_one_seed, "{changes} of {} among others' operations", T::CHANGE);
+}
+
 #[test]
 fn what_threads_see_of_a_map_and_what_a_crash_leaves_of_it_is_linearizable() {
-    explore("what_threads_see_of_a_map", 20, keys_are_linearizable);
-    let changes = CHANGES.load(Ordering::Relaxed);
-    let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
-    assert!(changes > 100 || is_one_seed, "{changes} changes of several nodes among others' operations");
+    explore_map::<BTree<PersistentUnsorted, 2, 2, Traced>, true>("what_threads_see_of_a_map");
+}
+
+#[test]
+fn what_threads_see_of_leaves_in_logs_and_what_a_crash_leaves_of_them_is_linearizable() {
+    explore_map::<BTree<BTreeLs, 2, 2, Traced>, true>("what_threads_see_of_leaves_in_logs");
+}
+
+#[test]
+fn what_threads_see_of_long_values_and_what_a_crash_leaves_of_them_is_linearizable() {
+    explore_map::<Map<u64, Traced>, false>("what_threads_see_of_long_values");
 }

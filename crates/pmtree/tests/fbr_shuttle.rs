@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entries::{
-    Counts, ENTRIES, Tree, Window, check, check_crashes, count, counts, everything, rect, run_threads,
+    Counts, ENTRIES, Other, Tree, check, check_crashes, count, counts, everything, rect, run_threads, search_everything,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -31,8 +31,10 @@ fn window_in(tree: &Tree, mode: SearchMode) -> Counts {
 }
 
 /// Windows without locks, and with shared ones.
-const WINDOWS: &[Window<Tree>] =
-    &[|tree| window_in(tree, SearchMode::Validated), |tree| window_in(tree, SearchMode::SharedLock)];
+const WINDOWS: &[Other<Tree>] = &[
+    |controller, tree, _| search_everything(controller, tree, |tree| window_in(tree, SearchMode::Validated)),
+    |controller, tree, _| search_everything(controller, tree, |tree| window_in(tree, SearchMode::SharedLock)),
+];
 
 fn entries_are_linearizable(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);

@@ -1,7 +1,6 @@
 //! A process that is killed while its threads change a tree. Acknowledged changes are there, and
 //! the tree is sound.
 
-mod btree_kill;
 mod map_kill;
 mod support;
 

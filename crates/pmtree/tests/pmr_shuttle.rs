@@ -7,13 +7,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::entries::{ENTRIES, check, check_crashes, counts, recover, rect, run_threads};
+use super::entries::{Other, counts, recover, rect, search_everything, small, threads_are_linearizable};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use terrane_pmem::explorer::Subject;
-use terrane_pmem::{PersistenceDomain, Traced};
-use terrane_pmtree::explored::{Explored, ExploredTree, Pmr};
-use terrane_pmtree::pmr::{Options, PmrTree};
+use terrane_pmem::Traced;
+use terrane_pmtree::explored::Pmr;
+use terrane_pmtree::pmr::PmrTree;
 use terrane_pmtree::{PersistentRTree, Rect};
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget, Controller, NameOrder};
@@ -24,37 +23,13 @@ type Tree = PmrTree<2, Traced>;
 /// Changes of next words in all runs.
 static REPLACEMENTS: AtomicUsize = AtomicUsize::new(0);
 
-fn small(seed: u64) -> Options {
-    let is_meant = |subject: &Explored<Pmr>| {
-        let is_planar = !subject.configuration().starts_with("four");
-        is_planar && subject.tree.has_small_nodes() && subject.domain() == PersistenceDomain::Adr
-    };
-    let subjects: Vec<_> = Pmr::configurations().into_iter().filter(is_meant).collect();
-    subjects[seed as usize / 2 % subjects.len()].tree.options.clone()
-}
-
 fn entries_are_linearizable(seed: u64) {
-    let mut random = SmallRng::seed_from_u64(seed);
-    let options = small(seed);
+    const WINDOW: &[Other<Tree>] = &[|controller, tree, _| search_everything(controller, tree, counts)];
     let controller = Controller::new();
-    let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
-    // Leaves are about to be split, or about to be merged.
-    let others = random.random_range(1..14);
-    (ENTRIES..ENTRIES + others).for_each(|payload| tree.insert(&rect(payload), payload).unwrap());
-    for payload in (0..ENTRIES).filter(|_| random.random()) {
-        tree.insert(&rect(payload), payload).unwrap();
-    }
-    let start = counts(&*tree);
-    let first = controller.events();
-    let calls = run_threads(&controller, &tree, &mut random, 2..=4, &[counts]);
-    check(&calls, &start, &counts(&*tree), &"at the end");
-    let mut tree = Arc::into_inner(tree).unwrap();
-    tree.check().unwrap();
-    drop(tree);
+    let first = threads_are_linearizable(&controller, &small::<Pmr>(seed).options, 14, seed, WINDOW);
     let log = controller.log();
     let is_decision = |event: &&Event| matches!(event, Event::Pool(PoolEvent::Fence { site: "pmwcas.decide", .. }));
     REPLACEMENTS.fetch_add(log.iter().skip(first).filter(is_decision).count(), Ordering::Relaxed);
-    check_crashes::<Tree>(&controller, &calls, &start, &options, (seed, &mut random, first));
 }
 
 #[test]
@@ -70,7 +45,7 @@ const SIDES: [[f64; 2]; 4] = [[-99.0, 0.0], [99.0, 0.0], [0.0, -99.0], [0.0, 99.
 
 /// Each thread inserts boxes that reach beyond all others on another side.
 fn no_growth_is_lost(seed: u64) {
-    let options = small(seed);
+    let options = small::<Pmr>(seed).options;
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
     (0..3).for_each(|payload| tree.insert(&rect(payload), payload).unwrap());
@@ -103,7 +78,7 @@ fn each_leaf_of_the_chain_is_acquired(seed: u64) {
     // Each of them is opened several times, step by step.
     const CUTS: usize = 5;
     let mut random = SmallRng::seed_from_u64(seed);
-    let options = small(seed);
+    let options = small::<Pmr>(seed).options;
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
     (0..PERMANENT.end).for_each(|payload| tree.insert(&rect(payload), payload).unwrap());

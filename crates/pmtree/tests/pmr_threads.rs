@@ -2,21 +2,18 @@
 //! races that the paper leaves open, and real threads.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rand::Rng;
 use terrane_pmem::interrupting::{At, Interrupting, Stopped, interrupt};
 use terrane_pmem::pmwcas::Descriptor;
 use terrane_pmem::{Guard, Instruction, Native, PersistenceDomain};
 use terrane_pmtree::pmr::{LeafForm, Options, PmrTree, Publication};
-use terrane_storage::RealStorage;
 use terrane_testkit::crash::Controller;
 use terrane_testkit::{Fault, FaultPlan, FaultyStorage, is_soak};
 
+use crate::beside_writers::finds_what_is_always_there;
 use crate::pmr::options;
 use crate::seen::{IMAGES, everything, is_seen_and_gone, point};
-use crate::support::{directory, random, rect};
 
 type Tree = PmrTree<2, Interrupting>;
 
@@ -310,63 +307,10 @@ fn what_a_failed_operation_has_written_does_not_count() {
     }
 }
 
-/// Writers insert and delete their own entries, and readers find what is always there.
 #[test]
 fn searches_beside_threads_that_write_find_what_is_always_there_exactly_once() {
-    const PERMANENT: u64 = 300;
-    const WRITERS: u64 = 3;
-    let operations = if is_soak() { 100_000 } else { 3000 };
     for (fan_out, (leaves, publication)) in [(4, FORMS[0]), (60, FORMS[0]), (6, FORMS[1]), (5, FORMS[2])] {
-        let directory = directory();
-        let storage = RealStorage::new(directory.path());
         let options = Options { leaves, publication, ..options(PersistenceDomain::PageCache, fan_out) };
-        let mut tree = PmrTree::<2, Native>::create(&storage, "tree", &options).unwrap();
-        (0..PERMANENT).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
-        let (is_over, shared) = (AtomicBool::new(false), &tree);
-        let write = |writer: u64| {
-            let (mut random, mut own) = (random(writer), Vec::new());
-            for operation in 0..operations {
-                let payload = (writer + 1) << 32 | operation;
-                if own.len() < 30 || random.random_bool(if operation % 400 < 200 { 0.8 } else { 0.2 }) {
-                    let rect = rect::<2>(&mut random, 40);
-                    shared.insert(&rect, payload).unwrap();
-                    own.push((rect, payload));
-                } else {
-                    let (rect, payload) = own.swap_remove(random.random_range(0..own.len()));
-                    assert!(shared.contains(&rect, payload).unwrap(), "{payload:#x} is not found");
-                    assert!(shared.delete(&rect, payload).unwrap(), "{payload:#x} is not found");
-                    assert!(!shared.contains(&rect, payload).unwrap(), "{payload:#x} is found after its deletion");
-                }
-            }
-            own.len() as u64
-        };
-        let read = || {
-            while !is_over.load(Ordering::Relaxed) {
-                let mut seen = Vec::new();
-                shared.window(&everything(), |_, payload| seen.push(payload)).unwrap();
-                let all = seen.len();
-                seen.sort_unstable();
-                seen.dedup();
-                assert_eq!(seen.len(), all, "an entry is found twice");
-                assert!(seen.into_iter().take_while(|payload| *payload < PERMANENT).eq(0..PERMANENT));
-                let nearest = shared.nearest(&[3.0; 2], 5, |_, payload| payload < PERMANENT).unwrap();
-                let mut distances: Vec<f64> =
-                    (0..PERMANENT).map(|payload| point(payload).distance_squared(&[3.0; 2])).collect();
-                distances.sort_unstable_by(f64::total_cmp);
-                assert!(nearest.iter().map(|(distance, ..)| distance).eq(&distances[..5]));
-            }
-        };
-        let left: u64 = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
-            (0..2).for_each(|_| _ = scope.spawn(read));
-            let ended: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
-            is_over.store(true, Ordering::Relaxed);
-            ended.into_iter().map(Result::unwrap).sum()
-        });
-        let census = tree.check().unwrap();
-        assert_eq!(census.entries, PERMANENT + left, "{fan_out}");
-        drop(tree);
-        let census = PmrTree::<2, Native>::open(&storage, "tree", &options).unwrap().check().unwrap();
-        assert_eq!(census.entries, PERMANENT + left, "{fan_out}");
+        finds_what_is_always_there::<PmrTree<2, Native>>(&options, |_| std::thread::yield_now());
     }
 }

@@ -4,6 +4,7 @@
 //! are its modules. Tests that end their process, or that other builds run, are programs of their
 //! own.
 
+mod beside_writers;
 mod btree;
 mod btree_crash;
 mod costs;

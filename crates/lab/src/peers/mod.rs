@@ -2,8 +2,11 @@
 //! disk.
 
 mod geo_index;
+mod maps;
 mod rstar;
 mod sqlite;
+
+pub use maps::map;
 
 use crate::system::System;
 

@@ -27,18 +27,19 @@ const DOMAIN: PersistenceDomain = PersistenceDomain::PageCache;
 pub enum PoolTree {
     /// The FBR-tree with a form of leaves.
     Fbr(LeafForm),
-    /// The PM-RTREE.
-    Pmr,
+    /// The PM-RTREE with a form of leaves.
+    Pmr(LeafForm),
     /// The PeaR-Tree, all of it in the pool or with all inner nodes in memory.
     Pear(Budget),
 }
 
 impl PoolTree {
     /// All of them, in the order of tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Fbr(LeafForm::Bitmap),
         Self::Fbr(LeafForm::SelfValidating),
-        Self::Pmr,
+        Self::Pmr(LeafForm::Bitmap),
+        Self::Pmr(LeafForm::SelfValidating),
         Self::Pear(IN_POOL),
         Self::Pear(IN_MEMORY_AS_FAR_AS_POSSIBLE),
     ];
@@ -49,7 +50,8 @@ impl System for PoolTree {
         match self {
             Self::Fbr(LeafForm::Bitmap) => "fbr-tree",
             Self::Fbr(LeafForm::SelfValidating) => "fbr-tree-self-validating",
-            Self::Pmr => "pmr-tree",
+            Self::Pmr(LeafForm::Bitmap) => "pmr-tree",
+            Self::Pmr(LeafForm::SelfValidating) => "pmr-tree-self-validating",
             Self::Pear(IN_POOL) => "pear-tree",
             Self::Pear(_) => "pear-tree-in-memory",
         }
@@ -60,8 +62,10 @@ impl System for PoolTree {
             Self::Fbr(LeafForm::Bitmap) => {
                 "in a file on the page cache: each entry survives SIGKILL when it is inserted; validated search without locks"
             }
-            Self::Fbr(LeafForm::SelfValidating) => "the same with leaves whose entries validate themselves",
-            Self::Pmr => "leaves in a file on the page cache, inner nodes in memory; no locks",
+            Self::Fbr(LeafForm::SelfValidating) | Self::Pmr(LeafForm::SelfValidating) => {
+                "the same with leaves whose entries validate themselves"
+            }
+            Self::Pmr(LeafForm::Bitmap) => "leaves in a file on the page cache, inner nodes in memory; no locks",
             Self::Pear(IN_POOL) => "all nodes in a file on the page cache; search without locks",
             Self::Pear(_) => "the same with all inner nodes in memory",
         }
@@ -99,9 +103,9 @@ impl PoolTree {
                 let options = fbr::Options { leaves, ..fbr::Options::new(DOMAIN) };
                 FbrTree::create(&storage, "tree", &options).map(|tree| Created::Fbr(Box::new(tree)))
             }
-            Self::Pmr => {
-                let created = PmrTree::create(&storage, "tree", &pmr::Options::new(DOMAIN));
-                created.map(|tree| Created::Pmr(Box::new(tree)))
+            Self::Pmr(leaves) => {
+                let options = pmr::Options { leaves, ..pmr::Options::new(DOMAIN) };
+                PmrTree::create(&storage, "tree", &options).map(|tree| Created::Pmr(Box::new(tree)))
             }
             Self::Pear(budget) => {
                 let options = pear::Options { budget, ..pear::Options::new(DOMAIN) };

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use terrane_storage::event::PersistenceDomain;
+use terrane_storage::event::{Event, PersistenceDomain};
 use terrane_testkit::crash::{Budget, NameOrder};
 
 use super::near::{Near, left_out};
@@ -133,55 +133,41 @@ impl<Step> fmt::Display for GateReport<Step> {
 /// Subjects on media that need no flushes are skipped. The names come from histories and from the
 /// recoveries that follow their crashes. They are compared with the names that the structure lists
 /// ([`Subject::places`]). It is an error if a history goes wrong with nothing left out.
+///
+/// Every subject is searched near what was left out, then between steps, and at last everywhere.
+/// The last takes many times as long, and seldom shows more.
 pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Step>, Box<Failure<S::Step>>> {
     let mut report = GateReport::new();
-    let mut caught: BTreeSet<Dropped> = BTreeSet::new();
     let (mut all, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let is_meant = |dropped: &&Dropped| gate.only.as_ref().is_none_or(|only| only == *dropped);
+    let mut searched = Vec::new();
     for subject in subjects.iter().filter(|subject| subject.domain() == PersistenceDomain::Adr) {
         report.structure = subject.structure();
         let listed = places::all(&subject.places());
         let of_creation =
             own_names(subject, Instruction::sites(&History::record(subject, Vec::new(), None)?.controller));
         let Names { of_history, of_recoveries } = all_names(subject, gate.seeds.start, gate.names_stride)?;
-        let is_meant = |dropped: &&Dropped| gate.only.as_ref().is_none_or(|only| only == *dropped);
         let reached: BTreeSet<Dropped> = of_history.union(&of_recoveries).filter(is_meant).cloned().collect();
-        let mut logs = BTreeMap::new();
         all.extend(listed.iter().filter(is_meant).cloned());
         report.unlisted.extend(reached.difference(&listed).cloned());
         seen.extend(reached.iter().cloned());
-        for dropped in reached {
-            if let Some(test) = subject.shown_by(&dropped) {
-                report.elsewhere.insert(dropped, test);
-                continue;
-            }
-            if !gate.in_all && caught.contains(&dropped) {
-                continue;
-            }
-            let is_of_creation = of_creation.contains(&dropped);
-            let is_of_recovery = of_recoveries.contains(&dropped);
-            let mut found = None;
-            for seed in gate.seeds.clone() {
-                if let Entry::Vacant(free) = logs.entry(seed) {
-                    free.insert(History::record(subject, subject.steps(seed), None)?.controller.log());
-                }
-                let places = left_out(&logs[&seed], &dropped);
-                let looked = Omission { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
-                found = catch(subject, &looked, gate, &mut report.tally);
-                if found.is_some() {
-                    break;
-                }
-            }
-            match found {
-                Some(found) => {
-                    caught.insert(dropped);
-                    report.caught.push(found);
-                }
-                None => report.uncaught.push((dropped, subject.configuration().to_owned())),
-            }
+        let (elsewhere, open): (Vec<_>, Vec<_>) =
+            reached.into_iter().partition(|dropped| subject.shown_by(dropped).is_some());
+        report.elsewhere.extend(elsewhere.into_iter().filter_map(|one| subject.shown_by(&one).map(|test| (one, test))));
+        searched.push(Searched { subject, of_creation, of_recoveries, open, logs: BTreeMap::new() });
+    }
+    let mut caught: BTreeSet<Dropped> = BTreeSet::new();
+    for search in [near as Search<S>, between_steps, everywhere] {
+        for one in &mut searched {
+            one.open.retain(|dropped| gate.in_all || !caught.contains(dropped));
+            let found = one.catch_all(search, gate, &mut report.tally)?;
+            caught.extend(found.iter().map(|caught| caught.dropped.clone()));
+            report.caught.extend(found);
         }
     }
-    if !gate.in_all {
-        report.uncaught.retain(|(dropped, _)| !caught.contains(dropped));
+    for Searched { subject, open, .. } in searched {
+        let open = open.into_iter().filter(|dropped| gate.in_all || !caught.contains(dropped));
+        report.uncaught.extend(open.map(|dropped| (dropped, subject.configuration().to_owned())));
     }
     for dropped in all.difference(&seen) {
         match subjects.iter().find_map(|subject| subject.shown_by(dropped)) {
@@ -190,6 +176,47 @@ pub fn gate<S: Subject>(subjects: &[S], gate: &Gate) -> Result<GateReport<S::Ste
         }
     }
     Ok(report)
+}
+
+/// What was caught, unless a history goes wrong with nothing left out.
+type Caught<S> = Result<Vec<Catch<<S as Subject>::Step>>, Box<Failure<<S as Subject>::Step>>>;
+
+/// A subject, and its names that no crash has shown yet.
+struct Searched<'s, S: Subject> {
+    subject: &'s S,
+    of_creation: BTreeSet<Dropped>,
+    of_recoveries: BTreeSet<Dropped>,
+    open: Vec<Dropped>,
+    /// The events of each seed's history with nothing left out.
+    logs: BTreeMap<u64, Vec<Event>>,
+}
+
+impl<S: Subject> Searched<'_, S> {
+    /// Searches for the names that are open. Those that are caught are not open any more.
+    fn catch_all(&mut self, search: Search<S>, gate: &Gate, tally: &mut Tally) -> Caught<S> {
+        let (subject, mut caught) = (self.subject, Vec::new());
+        for dropped in std::mem::take(&mut self.open) {
+            let is_of_creation = self.of_creation.contains(&dropped);
+            let is_of_recovery = self.of_recoveries.contains(&dropped);
+            let mut found = None;
+            for seed in gate.seeds.clone() {
+                if let Entry::Vacant(free) = self.logs.entry(seed) {
+                    free.insert(History::record(subject, subject.steps(seed), None)?.controller.log());
+                }
+                let places = left_out(&self.logs[&seed], &dropped);
+                let looked = Omission { dropped: &dropped, seed, places, is_of_creation, is_of_recovery };
+                found = catch(subject, &looked, search, gate, tally);
+                if found.is_some() {
+                    break;
+                }
+            }
+            match found {
+                Some(found) => caught.push(found),
+                None => self.open.push(dropped),
+            }
+        }
+        Ok(caught)
+    }
 }
 
 /// The flushes and fences of a subject.
@@ -240,24 +267,70 @@ struct Omission<'d> {
     is_of_recovery: bool,
 }
 
-fn catch<S: Subject>(subject: &S, looked: &Omission<'_>, gate: &Gate, tally: &mut Tally) -> Option<Catch<S::Step>> {
-    let &Omission { dropped, seed, ref places, is_of_creation, is_of_recovery } = looked;
+/// A search of a history that leaves something out.
+type Search<S> =
+    fn(&mut Explorer<'_, S>, &History<'_, S>, &Omission<'_>, &Gate) -> Option<Box<Failure<<S as Subject>::Step>>>;
+
+/// Tries crashes soon after what was left out, also in recoveries.
+fn near<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    history: &History<'_, S>,
+    &Omission { dropped, ref places, is_of_creation, is_of_recovery, .. }: &Omission<'_>,
+    gate: &Gate,
+) -> Option<Box<Failure<S::Step>>> {
+    let cuts = history.power_cuts_from(0);
+    // If only the creation has it, crashes there show it soonest.
+    let is_meant = |cut: &usize| is_of_creation && history.steps_done(*cut).is_none();
+    let of_creation: Vec<usize> = cuts.iter().copied().filter(is_meant).collect();
+    let near = Near { places, cuts: &cuts }.cuts_of(&history.controller.log());
+    near.into_iter()
+        .find_map(|cut| explorer.power_losses(history, cut, &gate.near).err())
+        .or_else(|| search_cuts(explorer, history, &of_creation, &gate.breadth, 1))
+        .or_else(|| is_of_recovery.then(|| near_in_recovery(explorer, history, dropped, gate)).flatten())
+}
+
+/// Tries crashes between two steps, long after something was left out. If recoveries have it, the
+/// steps follow one of these.
+fn between_steps<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    history: &History<'_, S>,
+    &Omission { dropped, is_of_recovery, .. }: &Omission<'_>,
+    gate: &Gate,
+) -> Option<Box<Failure<S::Step>>> {
+    let breadth = narrowed(&gate.breadth);
+    let mut tried = BTreeSet::new();
+    let mut after = |cut| explorer.after_recovery_without(history, cut, dropped, &breadth, &mut tried).err();
+    let in_recovery = is_of_recovery.then(|| spread(history.power_cuts_from(0)).into_iter().find_map(&mut after));
+    in_recovery.flatten().or_else(|| {
+        let mut ends = history.ends();
+        ends.find_map(|end| explorer.power_losses(history, end, &breadth).err())
+    })
+}
+
+/// Tries crashes everywhere.
+fn everywhere<S: Subject>(
+    explorer: &mut Explorer<'_, S>,
+    history: &History<'_, S>,
+    _: &Omission<'_>,
+    gate: &Gate,
+) -> Option<Box<Failure<S::Step>>> {
+    search_cuts(explorer, history, &spread(history.power_cuts_from(0)), &gate.breadth, gate.inside_stride)
+}
+
+fn catch<S: Subject>(
+    subject: &S,
+    looked: &Omission<'_>,
+    search: Search<S>,
+    gate: &Gate,
+    tally: &mut Tally,
+) -> Option<Catch<S::Step>> {
+    let &Omission { dropped, seed, .. } = looked;
     let failure = match History::record(subject, subject.steps(seed), Some(dropped.clone())) {
         Err(failure) => Some((failure, Some(0))),
         Ok(history) => {
             let mut explorer = Explorer::new(subject);
             explorer.tally.histories += 1;
-            let cuts = history.power_cuts_from(0);
-            // If only the creation has it, crashes there show it soonest.
-            let is_meant = |cut: &usize| is_of_creation && history.steps_done(*cut).is_none();
-            let of_creation: Vec<usize> = cuts.iter().copied().filter(is_meant).collect();
-            let near = Near { places, cuts: &cuts }.cuts_of(&history.controller.log());
-            let found = near
-                .into_iter()
-                .find_map(|cut| explorer.power_losses(&history, cut, &gate.near).err())
-                .or_else(|| search_cuts(&mut explorer, &history, &of_creation, &gate.breadth, 1))
-                .or_else(|| is_of_recovery.then(|| near_in_recovery(&mut explorer, &history, dropped, gate)).flatten())
-                .or_else(|| search_cuts(&mut explorer, &history, &spread(cuts), &gate.breadth, gate.inside_stride));
+            let found = search(&mut explorer, &history, looked, gate);
             *tally += explorer.tally;
             found.map(|failure| {
                 let done = failure.case.crashes.first().and_then(|crash| history.steps_done(crash.cut));
@@ -284,8 +357,7 @@ fn search_cuts<S: Subject>(
     inside_stride: usize,
 ) -> Option<Box<Failure<S::Step>>> {
     let found = cuts.iter().find_map(|cut| explorer.power_losses(history, *cut, breadth).err());
-    let Breadth { branches, samples, seed } = *breadth;
-    let breadth = Breadth { branches: branches.min(8), samples: samples.min(4), seed };
+    let breadth = narrowed(breadth);
     let mut few = cuts.iter().step_by(inside_stride.max(1));
     found.or_else(|| few.find_map(|cut| explorer.inside_recovery(history, *cut, &breadth).err()))
 }
@@ -300,6 +372,11 @@ fn near_in_recovery<S: Subject>(
     let mut tried = BTreeSet::new();
     let cuts = spread(history.power_cuts_from(0));
     cuts.into_iter().find_map(|cut| explorer.inside_recovery_near(history, cut, dropped, &gate.near, &mut tried).err())
+}
+
+/// For crashes that are many.
+fn narrowed(&Breadth { branches, samples, seed }: &Breadth) -> Breadth {
+    Breadth { branches: branches.min(8), samples: samples.min(4), seed }
 }
 
 /// The cuts in another order, distant ones next to each other: most faults are caught soon

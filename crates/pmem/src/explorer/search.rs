@@ -148,8 +148,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         tried: &mut BTreeSet<u64>,
     ) -> Search<S> {
         history.power_cuts_from(from_step).into_iter().try_for_each(|cut| {
-            let mut first =
-                self.crashes_at(&history.controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+            let mut first = self.new_crashes_at(&history.controller, cut, breadth, tried);
             first.try_for_each(|image| self.inside(history, &image, None, breadth))
         })
     }
@@ -165,13 +164,9 @@ impl<'s, S: Subject> Explorer<'s, S> {
         breadth: &Breadth,
         tried: &mut BTreeSet<u64>,
     ) -> Search<S> {
-        let mut first =
-            self.crashes_at(&history.controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()));
+        let mut first = self.new_crashes_at(&history.controller, cut, breadth, tried);
         first.try_for_each(|image| {
-            let whole = image.restart();
-            // A problem with it is reported for the image itself.
-            let _ = recover(self.subject, &whole, None);
-            let places = left_out(&whole.log(), dropped);
+            let places = self.has_left_out(&image, dropped);
             if places.is_empty() { Ok(()) } else { self.inside(history, &image, Some(&places), breadth) }
         })
     }
@@ -187,9 +182,7 @@ impl<'s, S: Subject> Explorer<'s, S> {
         cuts: Cuts,
         breadth: &Breadth,
     ) -> Search<S> {
-        let done = history.steps_done(cut).map_or(0, |done| done + 1).min(history.len());
-        let then: Vec<S::Step> = history.steps[done..].iter().take(steps).cloned().collect();
-        self.after_recovery_then(history, cut, &then, cuts, breadth)
+        self.after_recovery_then(history, cut, &next_steps(history, cut, steps), cuts, breadth)
     }
 
     /// The same with other steps.
@@ -202,15 +195,51 @@ impl<'s, S: Subject> Explorer<'s, S> {
         breadth: &Breadth,
     ) -> Search<S> {
         let mut first = self.crashes_at(&history.controller, cut, breadth);
-        first.try_for_each(|image| {
-            // A problem with it is reported for the image itself.
-            let Ok(found) = self.outcome(&image).found.clone() else { return self.verify(history, &image).map(drop) };
-            let resumed = history.resume((&[], &image), found, then.to_vec())?;
-            match cuts {
-                Cuts::All => self.all_power_losses(&resumed, 0, breadth),
-                Cuts::BetweenSteps => resumed.ends().try_for_each(|end| self.power_losses(&resumed, end, breadth)),
-            }
+        first.try_for_each(|image| self.after(history, &image, then, cuts, breadth))
+    }
+
+    /// Like [`Explorer::after_recovery`] with losses between steps, but only after recoveries from
+    /// which something was left out. Crashes that leave the same contents as an earlier one are
+    /// skipped.
+    pub(super) fn after_recovery_without(
+        &mut self,
+        history: &History<'_, S>,
+        cut: usize,
+        dropped: &Dropped,
+        breadth: &Breadth,
+        tried: &mut BTreeSet<u64>,
+    ) -> Search<S> {
+        let then = next_steps(history, cut, usize::MAX);
+        let mut first = self.new_crashes_at(&history.controller, cut, breadth, tried);
+        first.try_for_each(|image| match self.has_left_out(&image, dropped).is_empty() {
+            true => Ok(()),
+            false => self.after(history, &image, &then, Cuts::BetweenSteps, breadth),
         })
+    }
+
+    /// Where the recovery from an image would have something, by the run that leaves nothing out.
+    fn has_left_out(&self, image: &Image, dropped: &Dropped) -> Vec<usize> {
+        let whole = image.restart();
+        // A problem with it is reported for the image itself.
+        let _ = recover(self.subject, &whole, None);
+        left_out(&whole.log(), dropped)
+    }
+
+    fn after(
+        &mut self,
+        history: &History<'_, S>,
+        image: &Image,
+        then: &[S::Step],
+        cuts: Cuts,
+        breadth: &Breadth,
+    ) -> Search<S> {
+        // A problem with it is reported for the image itself.
+        let Ok(found) = self.outcome(image).found.clone() else { return self.verify(history, image).map(drop) };
+        let resumed = history.resume((&[], image), found, then.to_vec())?;
+        match cuts {
+            Cuts::All => self.all_power_losses(&resumed, 0, breadth),
+            Cuts::BetweenSteps => resumed.ends().try_for_each(|end| self.power_losses(&resumed, end, breadth)),
+        }
     }
 
     /// A kill at a cut, and the power losses that keep nothing, everything, and random lines. No
@@ -226,6 +255,17 @@ impl<'s, S: Subject> Explorer<'s, S> {
         let losses = controller.images(cut, &budget, breadth.seed);
         let survives_power = self.subject.domain() != PersistenceDomain::PageCache;
         losses.filter(move |_| survives_power).chain([controller.process_kill(cut)])
+    }
+
+    /// The same, without those that leave the same contents as an earlier one.
+    fn new_crashes_at<'t>(
+        &self,
+        controller: &Controller,
+        cut: usize,
+        breadth: &Breadth,
+        tried: &'t mut BTreeSet<u64>,
+    ) -> impl Iterator<Item = Image> + use<'t, S> {
+        self.crashes_at(controller, cut, breadth).filter(|image| tried.insert(image.hash_contents()))
     }
 
     /// Tries crashes in the recovery from one image: all of them, or those soon after some of its
@@ -353,4 +393,10 @@ impl<'s, S: Subject> Explorer<'s, S> {
             Outcome { found, is_refused, reads }
         })
     }
+}
+
+/// Up to `steps` steps of a history that had not begun at a cut.
+fn next_steps<S: Subject>(history: &History<'_, S>, cut: usize, steps: usize) -> Vec<S::Step> {
+    let done = history.steps_done(cut).map_or(0, |done| done + 1).min(history.len());
+    history.steps[done..].iter().take(steps).cloned().collect()
 }

@@ -89,6 +89,7 @@ impl<const IS_DURABLE: bool> Method for Unsorted<IS_DURABLE> {
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
         slot: usize,
+        _: &[u64; K],
         _: LogEntry<'_>,
     ) -> Result<Changed> {
         let (word, bit) = bit(leaf, slot);

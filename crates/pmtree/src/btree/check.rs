@@ -53,7 +53,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Does the same for a tree with values that own blocks, each with its length.
     pub(crate) fn check_with(&mut self, owned: impl Fn(&[u64; V]) -> Option<(u64, u64)>) -> Result<Census> {
-        for index in 0..log::ENTRIES {
+        for index in 0..log::Entries::new(&self.layout, self.block).count {
             if !matches!(log::read(&self.pool, &self.layout, self.block, index)?, Found::Free) {
                 return Err(self.damaged(self.block, format!("entry {index} of the log is still in use")));
             }
@@ -75,10 +75,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             }
         }
         let first = self.backend().load(self.root_word());
-        if M::INNER_IN_MEMORY && walk.leaves.first().is_none_or(|(leaf, _)| *leaf != first) {
+        if M::INNER_IN_MEMORY && !M::IN_LOGS && walk.leaves.first().is_none_or(|(leaf, _)| *leaf != first) {
             return Err(self.damaged(self.root_word(), format!("the chain begins at {first}, not at the first leaf")));
         }
-        let Walk { census, reached, .. } = walk;
+        let Walk { census, mut reached, .. } = walk;
+        if M::IN_LOGS {
+            self.check_chains(&mut reached)?;
+        }
         blocks::check_all(&mut self.pool, self.block, &reached)?;
         Ok(census)
     }
@@ -117,7 +120,12 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             Ok(())
         };
         if expected == 0 {
-            let entries = self.layout.entries_of(view);
+            let entries = self.entries_of(node)?;
+            if entries.len() != self.layout.leaf_count(view) {
+                let reason =
+                    format!("a leaf states {} entries and has {}", self.layout.leaf_count(view), entries.len());
+                return Err(self.damaged(node, reason));
+            }
             check_keys(&mut entries.iter().map(|(key, _)| *key))?;
             for (owned, length) in entries.iter().filter_map(|(_, value)| (walk.owned)(value)) {
                 if walk.reached.insert(owned, length).is_some() {

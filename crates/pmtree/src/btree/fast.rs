@@ -95,12 +95,12 @@ impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
     fn take<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
-        slot: usize,
+        _: usize,
+        key: &[u64; K],
         _: LogEntry<'_>,
     ) -> Result<Changed> {
-        let key = tree.layout.key_at(tree.node(leaf)?, slot);
         close_hole(tree, leaf)?;
-        let Some((slot, _)) = tree.layout.find(tree.node(leaf)?, &key) else {
+        let Some((slot, _)) = tree.layout.find(tree.node(leaf)?, key) else {
             return Err(tree.damaged(leaf, "a leaf has lost an entry while it was locked"));
         };
         let mut stores = Stores::new(tree.backend(), leaf);

@@ -4,9 +4,9 @@ use terrane_pmem::{Backend, View};
 
 use super::change::Change;
 use super::layout::{Layout, META, NEXT, count, level};
-use super::log;
-use super::method::Method;
+use super::method::{LogEntry, Method};
 use super::node::Image;
+use super::place;
 use super::tree::{BTree, Met};
 use super::versions;
 use crate::{Result, blocks};
@@ -76,7 +76,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     Joined::Again => return Ok(Outcome::Again),
                     Joined::Change(change, locks) => {
                         if change.released == 0 {
-                            self.make(Some(entry), &change);
+                            self.make(entry, &change);
                         } else {
                             self.make_and_release(entry, &change)?;
                             let [_above, _left, right] = locks;
@@ -133,6 +133,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// The change that joins two locked siblings; `None` if they are better left alone. The left
     /// one takes everything, if that leaves room. Else an inner node with one child gets others.
     fn joining(&self, parent: u64, left_index: usize, [left, right]: [u64; 2]) -> Result<Option<Change>> {
+        if M::IN_LOGS && place::is_row(left) {
+            return self.joining_chains(parent, left_index, [left, right]);
+        }
         let images = [self.layout.copy(self.node(left)?), self.layout.copy(self.node(right)?)];
         let [left_image, right_image] = &images;
         let parent_image = self.layout.copy(self.node(parent)?);
@@ -143,7 +146,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if level == 0 {
             let moved = self.layout.entries_of(Image(right_image));
             let kept = self.layout.leaf_count(Image(left_image));
-            if (kept + moved.len()) * 4 > self.layout.leaf_capacity * 3 && kept > 0 && !moved.is_empty() {
+            if !self.fit_together(kept, moved.len()) {
                 return Ok(None);
             }
             self.layout.add(&mut after, &moved);
@@ -176,6 +179,25 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok(Some(self.with_children(change, parent, &parent_image, &children)))
     }
 
+    /// Does the same for leaves that are chains: the left one has everything in its log afterwards.
+    fn joining_chains(&self, parent: u64, left_index: usize, [left, right]: [u64; 2]) -> Result<Option<Change>> {
+        let [kept, moved] = [self.layout.leaf_count(self.node(left)?), self.layout.leaf_count(self.node(right)?)];
+        if !self.fit_together(kept, moved) {
+            return Ok(None);
+        }
+        self.merge_chains(left, right)?;
+        let parent_image = self.layout.copy(self.node(parent)?);
+        let mut children = self.layout.children_of(Image(&parent_image));
+        children.remove(left_index + 1);
+        let change = Change { released: right, ..Change::default() };
+        Ok(Some(self.with_children(change, parent, &parent_image, &children)))
+    }
+
+    /// Whether two leaves with these numbers of entries are to be one.
+    fn fit_together(&self, kept: usize, moved: usize) -> bool {
+        (kept + moved) * 4 <= self.layout.leaf_capacity * 3 || kept == 0 || moved == 0
+    }
+
     /// Adds other children of a node to a change.
     fn with_children(&self, mut change: Change, parent: u64, before: &[u64], children: &[([u64; K], u64)]) -> Change {
         let mut after = before.to_vec();
@@ -185,7 +207,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Makes the only child of the root the root.
-    fn remove_root(&self, entry: log::Entry<'_>, above: &Met<'_>, root: &Met<'_>) -> Result<Outcome> {
+    fn remove_root(&self, entry: LogEntry<'_>, above: &Met<'_>, root: &Met<'_>) -> Result<Outcome> {
         let Some(above_lock) = versions::lock(above.word, above.version) else { return Ok(Outcome::Again) };
         let Some(lock) = versions::lock(root.word, root.version) else {
             above_lock.unchanged();

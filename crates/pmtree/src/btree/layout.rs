@@ -34,6 +34,9 @@ const CHILDREN_MIN: usize = 4;
 pub(super) const NODE_LENGTH: u64 = 0;
 pub(super) const KEY_WORDS: u64 = WORD_LENGTH;
 pub(super) const VALUE_WORDS: u64 = 2 * WORD_LENGTH;
+/// Where leaves are chains: the number of logs, and bytes of their segments.
+pub(super) const LOG_COUNT: u64 = 3 * WORD_LENGTH;
+pub(super) const SEGMENT_LENGTH: u64 = 4 * WORD_LENGTH;
 pub(super) const ROOT_WORD: u64 = LINE_LENGTH;
 pub(super) const LOG_START: u64 = 2 * LINE_LENGTH;
 
@@ -46,6 +49,8 @@ pub enum Form {
     Sorted,
     /// Sorted entries with tags, which say which of them count (T2).
     Tagged,
+    /// Records in a log. A row in memory has the first words of a node, and leads to them.
+    Chain,
 }
 
 /// The first word of a node.

@@ -18,11 +18,11 @@ use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 use terrane_storage::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
 use super::change::{ACQUIRED, Change, Write};
-use super::layout::{LOG_START, Layout, ROOT_WORD};
+use super::layout::{Form, LOG_START, Layout, ROOT_WORD};
 use crate::{Result, blocks};
 
 /// The most concurrent changes.
-pub(super) const ENTRIES: usize = 16;
+const ENTRIES: usize = 16;
 
 /// Numbers of the words of an entry.
 const STATE: u64 = 0;
@@ -75,7 +75,7 @@ impl Log {
             let stamps = (entry + LINE_LENGTH..entry + entries.length).step_by(LINE_LENGTH as usize);
             stamps.map(|line| backend.load(line + LATER_WORDS * WORD_LENGTH)).max().unwrap_or(0) + 1
         };
-        let free = (0..ENTRIES).map(|index| (index, next_use(index))).collect();
+        let free = (0..entries.count).map(|index| (index, next_use(index))).collect();
         Self { free: Mutex::new(free), returned: Condvar::new(), failed: AtomicBool::new(false) }
     }
 
@@ -98,18 +98,24 @@ impl Log {
 pub(super) struct Entries {
     block: u64,
     length: u64,
+    /// Number of the entries.
+    pub(super) count: usize,
 }
 
 impl Entries {
     pub(super) fn new<const K: usize, const V: usize>(layout: &Layout<K, V>, block: u64) -> Self {
+        if layout.form == Form::Chain {
+            // Nodes in memory are not logged.
+            return Self { block, length: 0, count: 0 };
+        }
         // A range is logged only if it saves the word before it.
         let body = NODES * (layout.words as u64 + 1) + 2;
-        Self { block, length: (1 + (body - FIRST_WORDS).div_ceil(LATER_WORDS)) * LINE_LENGTH }
+        Self { block, length: (1 + (body - FIRST_WORDS).div_ceil(LATER_WORDS)) * LINE_LENGTH, count: ENTRIES }
     }
 
     /// Bytes of the block that holds the shape, the root word and the log.
     pub(super) fn block_length(self) -> u64 {
-        LOG_START + self.length * ENTRIES as u64
+        LOG_START + self.length * self.count as u64
     }
 
     pub(super) fn offset(self, index: usize) -> u64 {
@@ -305,4 +311,34 @@ fn encode(change: &Change) -> Vec<u64> {
         body.extend_from_slice(words);
     }
     body
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use terrane_pmem::Traced;
+    use terrane_testkit::MemoryStorage;
+
+    use super::*;
+    use crate::PersistenceDomain;
+    use crate::btree::{BTree, Options, PersistentUnsorted};
+
+    /// Otherwise the lines of a use that was not committed would complete a torn entry.
+    #[test]
+    fn the_number_of_a_use_is_above_all_stamps_that_a_crash_has_left() {
+        const STAMP: u64 = 41;
+        let (storage, options) = (MemoryStorage::new(), Options::new(PersistenceDomain::PageCache));
+        let open = BTree::<PersistentUnsorted, 2, 2, Traced>::open;
+        let tree = BTree::<PersistentUnsorted, 2, 2, Traced>::create(&storage, "tree", &options).unwrap();
+        let entries = Entries::new(&tree.layout, tree.block);
+        for index in 0..entries.count {
+            tree.backend().store(entries.offset(index) + entries.length - WORD_LENGTH, STAMP + index as u64);
+        }
+        drop(tree);
+        let tree = open(&storage, "tree", &options).unwrap();
+        for _ in 0..entries.count {
+            // A dropped entry is the last to be taken again.
+            let entry = tree.log.take(entries);
+            assert!(entry.number > STAMP + entry.index as u64, "{entry:?}");
+        }
+    }
 }

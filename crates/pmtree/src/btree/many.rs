@@ -6,10 +6,12 @@ use super::method::Method;
 use super::tree::{BTree, Place, Step};
 use crate::Result;
 
-/// A look-up in progress: the number of its key, and the node that was announced to the memory.
+/// A look-up in progress.
 struct Cursor<'a> {
+    /// The number of its key.
     number: usize,
-    place: Option<Place<'a>>,
+    /// A node on the way, and its child with the child's level, which were announced to the memory.
+    next: Option<(Place<'a>, u64, u64)>,
 }
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
@@ -26,20 +28,23 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let _guard = self.pool.pin();
         let mut waiting = 0..keys.len();
         let mut cursors: Vec<Cursor<'_>> =
-            waiting.by_ref().take(batch.max(1)).map(|number| Cursor { number, place: None }).collect();
+            waiting.by_ref().take(batch.max(1)).map(|number| Cursor { number, next: None }).collect();
         let mut turn = 0;
         while !cursors.is_empty() {
             turn %= cursors.len();
             let cursor = &mut cursors[turn];
             let key = &keys[cursor.number];
-            let Some(place) = cursor.place.or_else(|| self.begin()) else { continue };
+            let place = match cursor.next.take() {
+                Some((above, child, level)) => self.enter(&above, child, level),
+                None => self.begin(),
+            };
+            // Otherwise a node has changed, and the way begins anew.
+            let Some(place) = place else { continue };
             match self.step(&place, key)? {
-                // The step has announced it to the memory.
-                Step::Below(below) => cursor.place = Some(below),
-                Step::Changed => cursor.place = None,
+                Step::Below(child, level) => cursor.next = Some((place, child, level)),
+                Step::Changed => {}
                 Step::Leaf => {
-                    let found = self.layout.find(self.node(place.met.node)?, key);
-                    cursor.place = None;
+                    let found = self.find(place.met.node, key)?;
                     if place.met.is_current() {
                         visit(cursor.number, found.as_ref().map(|(_, value)| value));
                         match waiting.next() {

@@ -40,6 +40,14 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// Whether inner nodes are in memory, and rebuilt from the leaves by an opening.
     const INNER_IN_MEMORY: bool = false;
 
+    /// Whether two or more changed lines of a node are flushed, though nothing is durable. A medium
+    /// with blocks longer than lines combines them.
+    const FLUSHES_GROUPS: bool = false;
+
+    /// Whether leaves are rows in memory that lead to records in logs. Then changes of nodes are
+    /// not logged.
+    const IN_LOGS: bool = matches!(Self::FORM, Form::Chain);
+
     /// Whether every change within a leaf takes a log entry.
     const LOGS_LEAVES: bool;
 
@@ -60,11 +68,12 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
         log: LogEntry<'_>,
     ) -> Result<Changed>;
 
-    /// Removes the entry in a slot of a locked leaf.
+    /// Removes the key in a slot of a locked leaf.
     fn take<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
         slot: usize,
+        key: &[u64; K],
         log: LogEntry<'_>,
     ) -> Result<Changed>;
 }

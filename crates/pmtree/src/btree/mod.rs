@@ -12,13 +12,17 @@
 //! - T5: a log entry owns the blocks of its change.
 //! - T6: locks are not in the pool.
 //! - T7: a node is unlocked after its change is durable.
+//!
+//! Those of leaves in logs, L1 to L5, are in `chain/mod.rs`.
 
 mod bitmap;
+mod chain;
 mod change;
 mod check;
 mod fast;
 mod join;
 mod layout;
+mod leaf;
 mod log;
 mod many;
 mod map;
@@ -38,11 +42,12 @@ mod tree;
 mod versions;
 
 pub use bitmap::{PersistentUnsorted, Unsorted, UnsortedLeaf};
+pub use chain::BTreeLs;
 pub use check::Census;
 pub use fast::{Fast, FastFair, FastFairSp};
 pub use map::{PersistentMap, Visit};
 pub(crate) use open::{Extension, key_words};
 pub use operations::Compared;
-pub use options::Options;
-pub use sorted::{BTreeWal, Sorted, VolatileBTree};
+pub use options::{LogOptions, Options};
+pub use sorted::{BTreeWal, GroupFlushingBTree, Sorted, VolatileBTree};
 pub use tree::BTree;

@@ -120,7 +120,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
 
     pub(super) fn leaf_count(&self, leaf: impl View) -> usize {
         match self.form {
-            Form::Sorted => count(leaf.load(META)).min(self.leaf_capacity),
+            Form::Sorted | Form::Chain => count(leaf.load(META)).min(self.leaf_capacity),
             Form::Bitmap => (0..self.bitmap_words).map(|word| self.bits(leaf, word).count_ones() as usize).sum(),
             Form::Tagged => self.slots(leaf).count(),
         }
@@ -183,7 +183,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         }
         for (key, value) in entries {
             let slot = match self.form {
-                Form::Sorted => count(leaf[META]),
+                Form::Sorted | Form::Chain => count(leaf[META]),
                 Form::Bitmap => self.free_slot(Image(leaf), None).expect("the caller has counted the free slots"),
                 Form::Tagged => self.tags(Image(leaf)).count(),
             };
@@ -191,7 +191,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
             leaf[first..first + K].copy_from_slice(key);
             leaf[first + K..first + K + V].copy_from_slice(value);
             match self.form {
-                Form::Sorted => leaf[META] = meta(0, slot + 1),
+                Form::Sorted | Form::Chain => leaf[META] = meta(0, slot + 1),
                 Form::Bitmap => leaf[BITMAP + slot / WORD_BITS] |= 1 << (slot % WORD_BITS),
                 Form::Tagged => leaf[self.tag(slot)] = self.new_tag(Image(leaf)),
             }
@@ -208,7 +208,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         let removed: SmallVec<[usize; 16]> =
             self.slots(Image(leaf)).filter(|&slot| self.key_at(Image(leaf), slot) >= *from).collect();
         match self.form {
-            Form::Sorted => leaf[META] = meta(0, count(leaf[META]) - removed.len()),
+            Form::Sorted | Form::Chain => leaf[META] = meta(0, count(leaf[META]) - removed.len()),
             Form::Bitmap => {
                 removed.into_iter().for_each(|slot| leaf[BITMAP + slot / WORD_BITS] &= !(1 << (slot % WORD_BITS)));
             }
@@ -216,6 +216,31 @@ impl<const K: usize, const V: usize> Layout<K, V> {
                 let first = removed.first().copied().unwrap_or(self.leaf_capacity);
                 (first..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_an_interrupted_shift_has_left_takes_no_room_when_entries_are_added() {
+        let layout = Layout::<1, 1>::new(192, Form::Tagged).unwrap();
+        let entries: Vec<Entry<1, 1>> = (0..layout.leaf_capacity as u64).map(|key| ([key], [!key])).collect();
+        let (last, others) = entries.split_last().unwrap();
+        for hole in 1..layout.leaf_capacity {
+            let mut leaf = vec![0; layout.words];
+            layout.fill_leaf(&mut leaf, 7, others);
+            // The entries from there on were shifted, and the new one is missing.
+            for slot in (hole..layout.leaf_capacity).rev() {
+                let (from, to) = (layout.entry(slot - 1), layout.entry(slot));
+                leaf.copy_within(from..from + 3, to);
+            }
+            assert_eq!(layout.tags(Image(&leaf)).count(), layout.leaf_capacity, "the leaf looks full");
+            layout.add(&mut leaf, &[*last]);
+            assert_eq!(layout.entries_of(Image(&leaf)).as_slice(), entries, "a hole in slot {hole}");
+            assert_eq!(leaf[NEXT], 7);
         }
     }
 }

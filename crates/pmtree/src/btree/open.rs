@@ -3,7 +3,10 @@
 use terrane_pmem::{Backend, Pool, ROOT, Site, View, WORD_LENGTH};
 use terrane_storage::Storage;
 
-use super::layout::{KEY_WORDS, LOG_START, Layout, META, NODE_LENGTH, ROOT_WORD, VALUE_WORDS, level};
+use super::chain::{self, Chains, Replay, Shape};
+use super::layout::{
+    KEY_WORDS, LOG_COUNT, LOG_START, Layout, META, NODE_LENGTH, ROOT_WORD, SEGMENT_LENGTH, VALUE_WORDS, level,
+};
 use super::log::{self, Entries, Found};
 use super::method::Method;
 use super::options::Options;
@@ -31,6 +34,10 @@ pub(crate) struct Extension<B: Backend> {
 struct Verified<const K: usize, const V: usize> {
     block: u64,
     layout: Layout<K, V>,
+    /// The number of logs and the length of their segments, if leaves are in logs.
+    logs: Shape,
+    /// What the logs say.
+    replay: Option<Replay<K>>,
     /// Whether a crash has left a change to complete or to undo.
     is_changing: bool,
 }
@@ -53,20 +60,21 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         extension: &Extension<B>,
     ) -> Result<Self> {
         let layout = Self::layout_of(options)?;
+        let logs = Self::logs_of(&layout, options)?;
         let of_pool = creation::pool_options(extension.layout_id, &options.pool);
-        let initialise = |pool: &Pool<B>| Self::initialise(pool, &layout, extension);
+        let initialise = |pool: &Pool<B>| Self::initialise(pool, &layout, logs, extension);
         let (pool, block) = creation::create(storage, name, &of_pool, initialise)?;
-        Ok(Self::new(pool, layout, block, extension.length))
+        Self::of_new(pool, layout, block, extension, (logs, options))
     }
 
     /// Opens a tree. Completes or undoes changes that a crash has interrupted, in a time that does
-    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves.
+    /// not depend on the tree's size. If inner nodes are in memory, it reads all leaves or logs.
     ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
     /// 1. The tree's block and the nodes on one path from the root to a leaf are blocks of the
     ///    length for this shape. Their levels decrease by one. If inner nodes are in memory, all
-    ///    leaves are checked.
+    ///    leaves are checked, or all records of logs.
     /// 2. The log can be completed or undone.
     /// 3. If the root word names no tree, the pool has no blocks.
     /// 4. If operations are not durable, the tree was closed.
@@ -82,11 +90,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         extension: &Extension<B>,
     ) -> Result<Self> {
         let found = Pool::find(storage, name, &creation::pool_options(extension.layout_id, &options.pool))?;
-        let Some(Verified { block, layout, is_changing }) = verify::<M, K, V, B>(found.pool(), extension)? else {
+        let Some(Verified { block, layout, logs, replay, is_changing }) =
+            verify::<M, K, V, B>(found.pool(), extension, options)?
+        else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout_of(options)?;
-            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout, extension))?;
-            return Ok(Self::new(pool, layout, block, extension.length));
+            let logs = Self::logs_of(&layout, options)?;
+            let (pool, block) = creation::complete(found, |pool| Self::initialise(pool, &layout, logs, extension))?;
+            return Self::of_new(pool, layout, block, extension, (logs, options));
         };
         if !M::IS_DURABLE && !found.was_closed() {
             return Err(Error::NotClosed { pool: found.pool().name().to_owned(), tree: M::NAME });
@@ -98,11 +109,46 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let pool = found.take()?;
         recover::recover(&pool, &layout, block)?;
-        let tree = Self::new(pool, layout, block, extension.length);
-        if M::INNER_IN_MEMORY {
-            tree.rebuild()?;
+        let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
+        match replay {
+            Some(replay) => tree.restore(replay, options.logs.replayers)?,
+            None if M::INNER_IN_MEMORY => tree.rebuild()?,
+            None => {}
         }
         Ok(tree)
+    }
+
+    /// A new tree.
+    fn of_new(
+        pool: Pool<B>,
+        layout: Layout<K, V>,
+        block: u64,
+        extension: &Extension<B>,
+        (logs, options): (Shape, &Options),
+    ) -> Result<Self> {
+        let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
+        if M::IN_LOGS {
+            tree.restore(Replay::of_empty_tree(), 1)?;
+        }
+        Ok(tree)
+    }
+
+    /// The tree in a pool, without what is in memory.
+    fn of_parts(
+        pool: Pool<B>,
+        layout: Layout<K, V>,
+        block: u64,
+        extension: &Extension<B>,
+        (logs, options): (Shape, &Options),
+    ) -> Self {
+        let heads = block + Entries::new(&layout, block).block_length();
+        let chains = Chains::new::<K>(logs, heads, &options.logs);
+        Self::new(pool, layout, block, extension.length, chains)
+    }
+
+    /// The logs of a new tree.
+    fn logs_of(layout: &Layout<K, V>, options: &Options) -> Result<Shape> {
+        if M::IN_LOGS { chain::shape(layout, &options.logs) } else { Ok((0, 0)) }
     }
 
     /// Makes everything durable, also on the page cache, and marks the pool as closed.
@@ -116,15 +162,19 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Layout::new(node_length, M::FORM).ok_or(error)
     }
 
-    /// Puts an empty tree into a pool, with an empty leaf as the root. The tree exists once the
-    /// pool's root word is stored. Gives the offset of its block.
-    fn initialise(pool: &Pool<B>, layout: &Layout<K, V>, extension: &Extension<B>) -> Result<u64> {
-        let log_end = Entries::new(layout, 0).block_length();
+    /// Puts an empty tree into a pool, with an empty leaf as the root, or with empty logs. The tree
+    /// exists once the pool's root word is stored. Gives the offset of its block.
+    fn initialise(pool: &Pool<B>, layout: &Layout<K, V>, logs: Shape, extension: &Extension<B>) -> Result<u64> {
+        let (count, segment_length) = logs;
+        let log_end = Entries::new(layout, 0).block_length() + chain::heads_length(count);
         let length = log_end + extension.length;
-        pool.check_block_length(length.max(layout.node_length()))?;
+        pool.check_block_length(length.max(layout.node_length()).max(segment_length))?;
         let mut intent = pool.intent();
         let block = intent.acquire(length, ROOT)?;
-        let root = intent.acquire(layout.node_length(), block + ROOT_WORD)?;
+        let root = match M::IN_LOGS {
+            true => 0,
+            false => intent.acquire(layout.node_length(), block + ROOT_WORD)?,
+        };
         let backend = pool.backend();
         for offset in (block..block + length).step_by(WORD_LENGTH as usize) {
             backend.store(offset, 0);
@@ -132,18 +182,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         backend.store(block + NODE_LENGTH, layout.node_length());
         backend.store(block + KEY_WORDS, K as u64);
         backend.store(block + VALUE_WORDS, V as u64);
+        backend.store(block + LOG_COUNT, count);
+        backend.store(block + SEGMENT_LENGTH, segment_length);
         backend.store(block + ROOT_WORD, root);
         if extension.length > 0 {
             backend.store(block + log_end, extension.first_word);
         }
         backend.flush(block..block + length, CREATE);
-        let mut leaf = vec![0; layout.words];
-        layout.fill_leaf(&mut leaf, 0, &[]);
-        let header = &leaf[..layout.used_words(&leaf)];
-        for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(header) {
-            backend.store(offset, word);
+        if !M::IN_LOGS {
+            let mut leaf = vec![0; layout.words];
+            layout.fill_leaf(&mut leaf, 0, &[]);
+            let header = &leaf[..layout.used_words(&leaf)];
+            for (offset, &word) in (root..).step_by(WORD_LENGTH as usize).zip(header) {
+                backend.store(offset, word);
+            }
+            backend.flush(root..root + header.len() as u64 * WORD_LENGTH, CREATE_ROOT);
         }
-        backend.flush(root..root + header.len() as u64 * WORD_LENGTH, CREATE_ROOT);
         backend.fence(CREATE);
         backend.store(ROOT, block);
         backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
@@ -157,6 +211,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
     extension: &Extension<B>,
+    options: &Options,
 ) -> Result<Option<Verified<K, V>>> {
     let block = pool.backend().load(ROOT);
     if block == 0 {
@@ -176,17 +231,28 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     }
     let layout = Layout::<K, V>::new(node_length, M::FORM)
         .ok_or_else(|| damaged(pool, block, format!("nodes of {node_length} bytes are impossible")))?;
-    let log_end = Entries::new(&layout, block).block_length();
+    let entries = Entries::new(&layout, block);
+    let heads = block + entries.block_length();
+    let logs = match M::IN_LOGS {
+        false => (0, 0),
+        true => chain::shape_of(pool, &layout, block)
+            .ok_or_else(|| damaged(pool, block, "the number of logs or the length of segments is impossible"))?,
+    };
+    let log_end = entries.block_length() + chain::heads_length(logs.0);
     blocks::check_own(pool, block, log_end + extension.length)?;
     (extension.verify)(pool, block + log_end)?;
+    if M::IN_LOGS {
+        let replay = chain::replay(pool, &layout, logs, heads, options.logs.replayers)?;
+        return Ok(Some(Verified { block, layout, logs, replay: Some(replay), is_changing: false }));
+    }
     let mut is_changing = false;
-    for index in 0..log::ENTRIES {
+    for index in 0..entries.count {
         is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
     }
     if !is_changing {
         check_nodes::<M, K, V, B>(pool, &layout, block)?;
     }
-    Ok(Some(Verified { block, layout, is_changing }))
+    Ok(Some(Verified { block, layout, logs, replay: None, is_changing }))
 }
 
 /// The number of words that the keys of a tree have, as its block says.

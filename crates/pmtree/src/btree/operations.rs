@@ -43,7 +43,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let _guard = self.pool.pin();
         loop {
             let leaf = self.descend(key)?;
-            let found = self.layout.find(self.node(leaf.node)?, key);
+            let found = self.find(leaf.node, key)?;
             if leaf.is_current() {
                 return Ok(found.map(|(_, value)| value));
             }
@@ -105,11 +105,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let mut needs_log = M::LOGS_LEAVES;
         loop {
             // Taken before any lock, so that nobody waits for an entry while holding one.
-            let log = needs_log.then(|| self.take_log_entry());
+            let log = if needs_log { self.take_log_entry() } else { None };
             match self.try_change(key, &decide, log)? {
                 Attempt::Done { before, is_underfull } => {
                     if is_underfull {
                         self.join(key)?;
+                    }
+                    if M::IN_LOGS {
+                        self.collect()?;
                     }
                     return Ok(before);
                 }
@@ -130,7 +133,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let _guard = self.pool.pin();
         let leaf = self.descend(key)?;
         let node = self.node(leaf.node)?;
-        let found = self.layout.find(node, key);
+        let found = self.find(leaf.node, key)?;
         let before = found.map(|(_, value)| value);
         let action = decide(before.as_ref());
         if matches!(action, Action::Keep) {
@@ -142,7 +145,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let (changed, is_removal) = match (action, found) {
             (Action::Put(value), Some((slot, _))) => (M::set(self, leaf.node, slot, (key, &value), log)?, false),
             (Action::Put(value), None) => (M::put(self, leaf.node, (key, &value), log)?, false),
-            (Action::Remove, Some((slot, _))) => (M::take(self, leaf.node, slot, log)?, true),
+            (Action::Remove, Some((slot, _))) => (M::take(self, leaf.node, slot, key, log)?, true),
             (Action::Keep, _) | (Action::Remove, None) => (Changed::Done, false),
         };
         Ok(match changed {

@@ -34,7 +34,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let mut leaves = 0;
             loop {
                 let node = self.node(leaf.node)?;
-                let entries = self.layout.entries_of(node);
+                let entries = self.entries_of(leaf.node)?;
                 let next = node.load(NEXT);
                 if !leaf.is_current() {
                     continue 'descend;

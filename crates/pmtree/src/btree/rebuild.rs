@@ -67,6 +67,12 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 (None, Some(&(_, before))) => self.unlink_empty(before, leaf)?,
             }
         }
+        self.build_inner(nodes);
+        Ok(())
+    }
+
+    /// Builds the inner nodes above leaves, each with its least key.
+    pub(super) fn build_inner(&self, mut nodes: Vec<Child<K>>) {
         let mut level = 0;
         while nodes.len() > 1 {
             level += 1;
@@ -85,7 +91,6 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if let Some((_, root)) = nodes.first() {
             self.memory_root.store(*root, Ordering::Release);
         }
-        Ok(())
     }
 
     /// Takes an empty leaf out of the chain.

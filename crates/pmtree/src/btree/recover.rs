@@ -14,8 +14,9 @@ pub(super) fn recover<const K: usize, const V: usize, B: Backend>(
     block: u64,
 ) -> Result<()> {
     let backend = pool.backend();
-    for index in 0..log::ENTRIES {
-        let entry = Entries::new(layout, block).offset(index);
+    let entries = Entries::new(layout, block);
+    for index in 0..entries.count {
+        let entry = entries.offset(index);
         let mut freed = pool.intent();
         match log::read(pool, layout, block, index)? {
             Found::Free => continue,

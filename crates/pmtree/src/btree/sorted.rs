@@ -8,18 +8,23 @@ use super::method::{Changed, LogEntry, Method};
 use super::tree::BTree;
 use crate::Result;
 
-/// Sorted leaves. Every change is logged, or nothing is durable.
+/// Sorted leaves. Every change is logged, or nothing is durable. In the second case, lines that
+/// were changed together can be flushed together.
 #[derive(Debug)]
-pub struct Sorted<const IS_DURABLE: bool>;
+pub struct Sorted<const IS_DURABLE: bool, const FLUSHES_GROUPS: bool>;
 
 /// Sorted leaves that log every change.
-pub type BTreeWal = Sorted<true>;
+pub type BTreeWal = Sorted<true, false>;
 
 /// Sorted leaves without durability, until the tree is closed.
-pub type VolatileBTree = Sorted<false>;
+pub type VolatileBTree = Sorted<false, false>;
 
-impl<const IS_DURABLE: bool> Method for Sorted<IS_DURABLE> {
+/// The same with group flushing: two or more changed lines of a node are flushed, without a fence.
+pub type GroupFlushingBTree = Sorted<false, true>;
+
+impl<const IS_DURABLE: bool, const FLUSHES_GROUPS: bool> Method for Sorted<IS_DURABLE, FLUSHES_GROUPS> {
     const NAME: &'static str = if IS_DURABLE { "btree_wal" } else { "btree" };
+    const FLUSHES_GROUPS: bool = FLUSHES_GROUPS;
     const LAYOUT_ID: u64 = u64::from_le_bytes(if IS_DURABLE { *b"BTREEWA1" } else { *b"BTREEVO1" });
     const FORM: Form = Form::Sorted;
     const IS_DURABLE: bool = IS_DURABLE;
@@ -61,6 +66,7 @@ impl<const IS_DURABLE: bool> Method for Sorted<IS_DURABLE> {
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
         slot: usize,
+        _: &[u64; K],
         log: LogEntry<'_>,
     ) -> Result<Changed> {
         change(tree, leaf, log, |image| {

@@ -1,6 +1,8 @@
 //! Splits of full nodes, and the steps of every change of several nodes.
 
-use terrane_pmem::{Backend, Intent, Site, View, WORD_LENGTH};
+use std::ops::Range;
+
+use terrane_pmem::{Backend, Intent, LINE_LENGTH, Site, View, WORD_LENGTH};
 use terrane_storage::sync::Ordering;
 
 use super::change::{Change, Write};
@@ -55,17 +57,52 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Moves the upper half of a node to a new one, which its parent links from then on. The parent
     /// has room, or the node is the root. Does nothing if one of them has changed.
-    fn split(&self, entry: log::Entry<'_>, above: &Met<'_>, met: &Met<'_>, key: &[u64; K]) -> Result<()> {
+    fn split(&self, entry: LogEntry<'_>, above: &Met<'_>, met: &Met<'_>, key: &[u64; K]) -> Result<()> {
         let Some(above_lock) = versions::lock(above.word, above.version) else { return Ok(()) };
         let Some(_lock) = versions::lock(met.word, met.version) else {
             above_lock.unchanged();
             return Ok(());
         };
-        let before = self.layout.copy(self.node(met.node)?);
-        let mut after = before.clone();
         let mut acquired = self.pool.intent();
+        let level = level(self.node(met.node)?.load(META));
+        let mut change = Change::default();
+        let (separator, right) = if level == 0 && M::IN_LOGS {
+            self.split_chain(met.node)?
+        } else {
+            self.split_node(met.node, entry.as_ref(), &mut acquired, &mut change)?
+        };
+        if above.node == 0 {
+            let root = self.acquire(&mut acquired, level + 1, link_of(entry.as_ref(), 1))?;
+            let mut image = vec![0; self.layout.words];
+            Layout::<K, V>::fill_inner(&mut image, level + 1, &[([0; K], met.node), (separator, right)]);
+            self.write_new(root, &image);
+            change.acquired[1] = in_pool(root);
+            change.write_root(self.block, root, M::INNER_IN_MEMORY);
+        } else {
+            let before = self.layout.copy(self.node(above.node)?);
+            let mut children = self.layout.children_of(Image(&before));
+            children.insert(self.layout.child_of(Image(&before), key) + 1, (separator, right));
+            let mut after = before.clone();
+            Layout::<K, V>::fill_inner(&mut after, level + 1, &children);
+            change.write(above.node, &before, &after);
+        }
+        self.make_with(entry, &change, acquired);
+        Ok(())
+    }
+
+    /// Writes the upper half of a node to a new one, and adds the change of the node itself. Gives
+    /// the least key of the new node, and the new node.
+    fn split_node(
+        &self,
+        node: u64,
+        entry: Option<&log::Entry<'_>>,
+        acquired: &mut Intent<'_, B>,
+        change: &mut Change,
+    ) -> Result<([u64; K], u64)> {
+        let before = self.layout.copy(self.node(node)?);
+        let mut after = before.clone();
         let level = level(before[META]);
-        let right = self.acquire(&mut acquired, level, log::acquired_link(entry.offset, 0))?;
+        let right = self.acquire(acquired, level, link_of(entry, 0))?;
         let mut upper = vec![0; self.layout.words];
         let separator = if level == 0 {
             let entries = self.layout.entries_of(Image(&before));
@@ -82,26 +119,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             moved[0].0
         };
         self.write_new(right, &upper);
-        let in_pool = |node: u64| if place::in_memory(node).is_some() { 0 } else { node };
-        let mut change = Change { acquired: [in_pool(right), 0], ..Change::default() };
-        change.write(met.node, &before, &after);
-        if above.node == 0 {
-            let root = self.acquire(&mut acquired, level + 1, log::acquired_link(entry.offset, 1))?;
-            let mut image = vec![0; self.layout.words];
-            Layout::<K, V>::fill_inner(&mut image, level + 1, &[([0; K], met.node), (separator, right)]);
-            self.write_new(root, &image);
-            change.acquired[1] = in_pool(root);
-            change.write_root(self.block, root, M::INNER_IN_MEMORY);
-        } else {
-            let before = self.layout.copy(self.node(above.node)?);
-            let mut children = self.layout.children_of(Image(&before));
-            children.insert(self.layout.child_of(Image(&before), key) + 1, (separator, right));
-            let mut after = before.clone();
-            Layout::<K, V>::fill_inner(&mut after, level + 1, &children);
-            change.write(above.node, &before, &after);
-        }
-        self.make_with(entry, &change, acquired);
-        Ok(())
+        change.acquired[0] = in_pool(right);
+        change.write(node, &before, &after);
+        Ok((separator, right))
     }
 
     /// A node of a level that nobody else has met.
@@ -123,15 +143,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         for (offset, &word) in (node..).step_by(WORD_LENGTH as usize).zip(&image[..used]) {
             self.backend().store(offset, word);
         }
-        if M::IS_DURABLE {
-            self.backend().flush(node..node + used as u64 * WORD_LENGTH, NEW);
-        }
+        let written = node..node + used as u64 * WORD_LENGTH;
+        self.flush_written(written);
     }
 
     /// Makes a change of locked nodes that acquires and releases nothing.
     pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
         match entry.filter(|_| self.is_logged(change)) {
-            None => log::store(self.backend(), &change.writes),
+            None => self.store_volatile(&change.writes),
             Some(entry) => {
                 log::commit(self.backend(), &entry, change);
                 log::apply(self.backend(), &change.writes);
@@ -147,7 +166,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// - Before the commitment, a crash frees the new nodes, by the intent or by the log entry.
     /// - After it, recovery makes the change, and the entry owns the blocks (T5).
     /// - When the entry is cleared, nodes link the new ones.
-    fn make_with(&self, entry: log::Entry<'_>, change: &Change, acquired: Intent<'_, B>) {
+    fn make_with(&self, entry: LogEntry<'_>, change: &Change, acquired: Intent<'_, B>) {
+        let Some(entry) = entry else { return self.make_in_memory(change) };
         if self.is_logged(change) {
             log::commit(self.backend(), &entry, change);
             log::apply(self.backend(), &change.writes);
@@ -155,7 +175,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             acquired.finish();
             log::clear(self.backend(), entry.offset);
         } else {
-            log::store(self.backend(), &change.writes);
+            self.store_volatile(&change.writes);
             for (number, &block) in change.acquired.iter().enumerate() {
                 self.backend().store(log::acquired_link(entry.offset, number), block);
             }
@@ -166,13 +186,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Makes a change of locked nodes that releases a node, which is free when no reader is left.
-    pub(super) fn make_and_release(&self, entry: log::Entry<'_>, change: &Change) -> Result<()> {
-        if let Some(index) = place::in_memory(change.released) {
+    pub(super) fn make_and_release(&self, entry: LogEntry<'_>, change: &Change) -> Result<()> {
+        let Some(entry) = entry.filter(|_| place::in_memory(change.released).is_none()) else {
             // Inner nodes are in memory, all of them, so there is nothing to log.
             self.make_in_memory(change);
-            self.inners.retire(index, &self.pool.pin());
+            self.retire_in_memory(change.released);
             return Ok(());
-        }
+        };
         // Everything that can fail comes before the commitment.
         blocks::check_own(&self.pool, change.released, self.layout.node_length())?;
         let mut released = self.pool.intent();
@@ -181,7 +201,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             log::commit(self.backend(), &entry, change);
             log::apply(self.backend(), &change.writes);
         } else {
-            log::store(self.backend(), &change.writes);
+            self.store_volatile(&change.writes);
             self.backend().store(log::released_link(entry.offset), change.released);
         }
         if let Err(error) = released.release(change.released, log::released_link(entry.offset)) {
@@ -198,6 +218,24 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok(())
     }
 
+    /// Stores the words of a change that is not durable.
+    fn store_volatile(&self, writes: &[Write]) {
+        log::store(self.backend(), writes);
+        for Write { node, first, words } in writes {
+            let start = node + *first as u64 * WORD_LENGTH;
+            self.flush_written(start..start + words.len() as u64 * WORD_LENGTH);
+        }
+    }
+
+    /// Flushes words that are durable with the next fence. Where nothing is durable, it flushes two
+    /// or more lines that were changed together, if the tree does so.
+    fn flush_written(&self, range: Range<u64>) {
+        let lines = range.end.div_ceil(LINE_LENGTH) - range.start / LINE_LENGTH;
+        if M::IS_DURABLE || M::FLUSHES_GROUPS && lines >= 2 {
+            self.backend().flush(range, NEW);
+        }
+    }
+
     /// Whether a change takes a commitment in the log.
     fn is_logged(&self, change: &Change) -> bool {
         M::IS_DURABLE && !change.writes.is_empty()
@@ -212,4 +250,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             self.memory_root.store(root, Ordering::Release);
         }
     }
+}
+
+/// The word that links a new block until a change is committed. Nodes in memory need none.
+fn link_of(entry: Option<&log::Entry<'_>>, number: usize) -> u64 {
+    entry.map_or(0, |entry| log::acquired_link(entry.offset, number))
+}
+
+/// The offset of a node in the pool, or 0.
+fn in_pool(node: u64) -> u64 {
+    if place::in_memory(node).is_some() { 0 } else { node }
 }

@@ -6,9 +6,10 @@ use std::ops::Range;
 use terrane_pmem::{Arena, Backend, Native, Pool, Site, View};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
+use super::chain::Chains;
 use super::layout::{Layout, META, ROOT_WORD, level};
 use super::log::{self, Log};
-use super::method::Method;
+use super::method::{LogEntry, Method};
 use super::place::{self, Words};
 use super::versions::{self, Version, Versions};
 use crate::limits::LEVEL_MAX;
@@ -33,6 +34,8 @@ pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {
     pub(super) inners: Arena,
     /// The root, if inner nodes are in memory. The root word leads to the first leaf then.
     pub(super) memory_root: AtomicU64,
+    /// The logs, and the rows of leaves in them.
+    pub(super) chains: Chains,
     method: PhantomData<M>,
 }
 
@@ -53,8 +56,9 @@ pub(super) struct Place<'a> {
 }
 
 /// The next node on a way.
-pub(super) enum Step<'a> {
-    Below(Place<'a>),
+pub(super) enum Step {
+    /// This child, which has this level. It was announced to the memory.
+    Below(u64, u64),
     /// There is none: the node is a leaf.
     Leaf,
     /// The node has changed, so the way begins anew.
@@ -69,16 +73,21 @@ impl Met<'_> {
 }
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
-    pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64, extension_length: u64) -> Self {
+    pub(super) fn new(pool: Pool<B>, layout: Layout<K, V>, block: u64, extension_length: u64, chains: Chains) -> Self {
         let versions = Versions::new(layout.node_length());
         let log = Log::new(pool.backend(), log::Entries::new(&layout, block));
         let inners = Arena::new(1 + layout.words);
         let memory_root = AtomicU64::new(pool.backend().load(block + ROOT_WORD));
-        Self { pool, layout, block, extension_length, versions, log, inners, memory_root, method: PhantomData }
+        Self { pool, layout, block, extension_length, versions, log, inners, memory_root, chains, method: PhantomData }
     }
 
     /// Offset of the words behind the log.
     pub(crate) fn extension(&self) -> u64 {
+        self.heads() + self.chains.heads_length()
+    }
+
+    /// Offset of the words that link the first segments of logs.
+    pub(super) fn heads(&self) -> u64 {
         self.block + log::Entries::new(&self.layout, self.block).block_length()
     }
 
@@ -116,7 +125,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     #[inline]
     pub(super) fn node(&self, node: u64) -> Result<Words<'_, B>> {
         if let Some(index) = place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
-            return Ok(Words::Memory(&self.inners.words(index)[1..]));
+            return Ok(Words::Memory(&self.arena(node).words(index)[1..]));
         }
         let length = self.layout.node_length();
         self.pool.check_range(node, length)?;
@@ -127,7 +136,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     #[inline]
     pub(super) fn version_of(&self, node: u64) -> &AtomicU64 {
         match place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
-            Some(index) => &self.inners.words(index)[0],
+            Some(index) => &self.arena(node).words(index)[0],
             None => self.versions.of(node),
         }
     }
@@ -140,9 +149,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
     }
 
-    /// Bytes of memory for inner nodes.
+    /// The arena that a node in memory is in.
+    #[inline]
+    fn arena(&self, node: u64) -> &Arena {
+        if M::IN_LOGS && place::is_row(node) { &self.chains.rows } else { &self.inners }
+    }
+
+    /// Frees a node in memory when no reader is left.
+    pub(super) fn retire_in_memory(&self, node: u64) {
+        if let Some(index) = place::in_memory(node) {
+            self.arena(node).retire(index, &self.pool.pin());
+        }
+    }
+
+    /// Bytes of memory for inner nodes and for rows of leaves.
     pub fn memory_bytes(&self) -> u64 {
-        self.inners.bytes()
+        self.inners.bytes() + self.chains.rows.bytes()
     }
 
     /// A new node in memory.
@@ -158,8 +180,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
     }
 
-    pub(super) fn take_log_entry(&self) -> log::Entry<'_> {
-        self.log.take(log::Entries::new(&self.layout, self.block))
+    /// Takes an entry of the log, if the tree logs changes of nodes.
+    pub(super) fn take_log_entry(&self) -> LogEntry<'_> {
+        (!M::IN_LOGS).then(|| self.log.take(log::Entries::new(&self.layout, self.block)))
     }
 
     /// Meets a node; `None` if it was removed.
@@ -200,7 +223,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let Some(mut place) = self.begin() else { continue };
             loop {
                 match self.step(&place, key)? {
-                    Step::Below(below) => place = below,
+                    Step::Below(child, level) => match self.enter(&place, child, level) {
+                        Some(below) => place = below,
+                        None => continue 'restart,
+                    },
                     Step::Leaf => return Ok(place.met),
                     Step::Changed => continue 'restart,
                 }
@@ -214,9 +240,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         self.meet_root().map(|(_, met)| Place { met, level: None })
     }
 
-    /// Goes one node down on the way to a key.
+    /// Finds the next node on the way to a key.
     #[inline]
-    pub(super) fn step(&self, place: &Place<'_>, key: &[u64; K]) -> Result<Step<'_>> {
+    pub(super) fn step(&self, place: &Place<'_>, key: &[u64; K]) -> Result<Step> {
         let Place { met, level: expected } = place;
         let node = self.node(met.node)?;
         let level = level(node.load(META));
@@ -228,12 +254,25 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         }
         let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
         let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
-        if place::in_memory(child).is_none() {
-            // While the version is read, which lies elsewhere.
-            self.backend().prefetch(child, self.layout.node_length());
+        // A child that was read from a node which changes names anything.
+        if !met.is_current() {
+            return Ok(Step::Changed);
         }
-        let child = self.meet_child(met, child);
-        Ok(child.map_or(Step::Changed, |met| Step::Below(Place { met, level: Some(below) })))
+        match place::in_memory(child).filter(|_| M::INNER_IN_MEMORY) {
+            Some(index) => self.arena(child).prefetch(index, 1 + self.layout.words),
+            None => {
+                terrane_pmem::prefetch_word(self.version_of(child));
+                self.backend().prefetch(child, self.layout.node_length());
+            }
+        }
+        Ok(Step::Below(child, below))
+    }
+
+    /// Goes to a child that was found; `None` if the node above has changed.
+    #[inline]
+    pub(super) fn enter<'a>(&'a self, place: &Place<'a>, child: u64, level: u64) -> Option<Place<'a>> {
+        let met = self.meet_child(&place.met, child)?;
+        Some(Place { met, level: Some(level) })
     }
 
     /// Returns an error if a committed change could not be finished.

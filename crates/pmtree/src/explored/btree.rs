@@ -14,7 +14,9 @@ use terrane_storage::{File, OpenMode, Storage};
 
 use super::map::make_map;
 use super::subject::{MEDIA, in_small_chunks};
-use crate::btree::{BTree, BTreeWal, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted};
+use crate::btree::{
+    BTree, BTreeLs, BTreeWal, Compared, FastFair, FastFairSp, LogOptions, Options, PersistentMap, PersistentUnsorted,
+};
 use crate::{Durability, PersistenceDomain, PersistentTree};
 
 /// Keys of random histories. In trees of two words, four in succession differ in the second word.
@@ -26,7 +28,7 @@ const VALUES: u64 = 3;
 /// Steps of a random history.
 const STEPS: usize = 90;
 
-const PLACES: [Place; 21] = [
+const PLACES: [Place; 25] = [
     Place::both("btree.bitmap.entry"),
     Place::both("btree.bitmap.move"),
     Place::both("btree.bitmap.put"),
@@ -43,6 +45,10 @@ const PLACES: [Place; 21] = [
     Place::both("btree.log.commit"),
     Place::flush("btree.log.later"),
     Place::fence("btree.log.new"),
+    Place::both("btree.ls.link"),
+    Place::both("btree.ls.record"),
+    Place::both("btree.ls.segment"),
+    Place::both("btree.ls.unlink"),
     Place::flush("btree.new"),
     Place::both("map.note.clear"),
     Place::both("map.note.key"),
@@ -267,6 +273,7 @@ impl ExploredMap {
                 Self::configured("fast-2-2", make::<Traceable<FastFair, 2, 2>, 2, 2>, 192, medium),
                 Self::configured("sp-2-2", make::<Traceable<FastFairSp, 2, 2>, 2, 2>, 192, medium),
                 Self::configured("map-integers", make_map::<u64>, 192, medium),
+                Self::configured("ls-2-2", make::<Traceable<BTreeLs, 2, 2>, 2, 2>, 128, medium),
             ]
         });
         let narrow = [
@@ -275,6 +282,7 @@ impl ExploredMap {
             Self::configured("map-texts", make_map::<str>, 128, MEDIA[0]),
             Self::configured("wal-1-1", make::<Traceable<BTreeWal, 1, 1>, 1, 1>, 128, MEDIA[0]),
             Self::configured("fast-1-1", make::<Traceable<FastFair, 1, 1>, 1, 1>, 128, MEDIA[0]),
+            Self::configured("ls-1-1", make::<Traceable<BTreeLs, 1, 1>, 1, 1>, 128, MEDIA[0]),
             Self::configured("fast-1-2", make::<Traceable<FastFair, 1, 2>, 1, 2>, 256, MEDIA[0]),
         ];
         wide.chain(narrow).collect()
@@ -283,6 +291,8 @@ impl ExploredMap {
     fn configured(name: &str, make: Make, node_length: u64, (medium, domain): (&str, PersistenceDomain)) -> Self {
         let mut options = Options { node_length, ..Options::new(domain) };
         in_small_chunks(&mut options.pool);
+        // Segments of few records, so that some are collected.
+        options.logs = LogOptions { count: 2, segment_length: 512, ..LogOptions::default() };
         Self { configuration: format!("{name}-{medium}"), options, make }
     }
 

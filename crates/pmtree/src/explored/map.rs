@@ -62,7 +62,7 @@ pub(super) fn make_map<Q: Numbered + ?Sized + 'static>(
     options: &btree::Options,
     is_new: bool,
 ) -> Checked<Box<dyn NarrowMap>> {
-    let &btree::Options { node_length, ref pool } = options;
+    let &btree::Options { node_length, ref pool, .. } = options;
     let options = Options { key_slot: KEY_SLOT, node_length: Some(node_length), pool: pool.clone() };
     let made = if is_new { Map::create(storage, NAME, &options) } else { Map::open(storage, NAME, &options) };
     Ok(Box::new(Numbers::<Q>(made.map_err(text)?)))

@@ -197,7 +197,7 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
         let (length, first_word) = (EXTENSION_LENGTH, Q::KIND.word());
         let extension = Extension { layout_id: LAYOUT_ID, length, first_word, verify: Self::verify };
         let node_length = options.node_length.unwrap_or_else(|| node_length(key_words));
-        let of_tree = btree::Options { node_length, pool: options.pool.clone() };
+        let of_tree = btree::Options { node_length, pool: options.pool.clone(), logs: btree::LogOptions::default() };
         let tree = tree::make(place, key_words, &of_tree, &extension, is_new)?;
         let first = tree.extension() + LINE_LENGTH;
         notes::recover(tree.pool(), first, tree.key_words(), |key| block_of(&*tree, key))?;
@@ -383,8 +383,7 @@ fn block_of<B: Backend>(tree: &dyn Tree<B>, key: &KeyWords) -> Result<u64> {
 /// Bytes of a node, so that leaves have ten entries or more.
 fn node_length(key_words: u64) -> u64 {
     match key_words {
-        0..=2 => 512,
-        3..=4 => 1024,
+        0..=4 => 1024,
         _ => 2048,
     }
 }

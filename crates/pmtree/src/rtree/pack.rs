@@ -18,9 +18,10 @@ pub(super) fn pack<const D: usize, T: Clone>(
     let axis = (0..D).max_by(|left, right| extent(*left).total_cmp(&extent(*right))).unwrap_or(0);
     // A box without entries has no centre, and any place is as good.
     let centre = |(_, rect): &(T, Rect<D>)| rect.min()[axis] / 2.0 + rect.max()[axis] / 2.0;
-    children.sort_by(|left, right| centre(left).total_cmp(&centre(right)));
     let parts = children.len().div_ceil(fan_out);
-    let (left, right) = children.split_at_mut(children.len() * (parts / 2) / parts);
+    let place = children.len() * (parts / 2) / parts;
+    children.select_nth_unstable_by(place, |left, right| centre(left).total_cmp(&centre(right)));
+    let (left, right) = children.split_at_mut(place);
     pack(left, fan_out, nodes);
     pack(right, fan_out, nodes);
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use terrane_pmem::Traced;
-use terrane_pmtree::explored::Step;
+use terrane_pmem::explorer::Subject;
+use terrane_pmem::{PersistenceDomain, Traced};
+use terrane_pmtree::explored::{Explored, ExploredTree, Step};
 use terrane_pmtree::fbr::FbrTree;
 use terrane_pmtree::{PersistentRTree, PersistentTree, Rect};
 use terrane_storage::Storage;
@@ -122,8 +123,8 @@ const OPERATIONS: usize = 12;
 
 const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: NameOrder::AnySubset };
 
-/// A search of a tree for everything.
-pub type Window<T> = fn(&T) -> Counts;
+/// What a thread may do besides operations on entries. Gives the calls that it has made.
+pub type Other<T> = fn(&Controller, &T, &mut SmallRng) -> Vec<Call>;
 
 fn next_step(random: &mut SmallRng) -> Step {
     let payload = random.random_range(0..ENTRIES);
@@ -136,7 +137,7 @@ fn next_step(random: &mut SmallRng) -> Step {
 
 /// Searches for everything. An entry that a window shows was there, and stays after a crash. A
 /// window may miss entries that move meanwhile.
-fn search_everything<T>(controller: &Controller, tree: &T, window: Window<T>) -> Vec<Call> {
+pub fn search_everything<T>(controller: &Controller, tree: &T, window: impl Fn(&T) -> Counts) -> Vec<Call> {
     let look_up = |payload| Step::LookUp(rect(payload), payload);
     let (looked, mut found) = (Mutex::default(), Counts::new());
     record(&looked, controller, look_up(0), |_| {
@@ -150,14 +151,14 @@ fn search_everything<T>(controller: &Controller, tree: &T, window: Window<T>) ->
         .collect()
 }
 
-/// Runs a few operations in each of some threads, one in six of them each of the windows. Gives the
+/// Runs a few operations in each of some threads, one in six of them each of the others. Gives the
 /// calls, with the numbers of events at which they began and ended.
 pub fn run_threads<T: PersistentRTree<2> + 'static>(
     controller: &Arc<Controller>,
     tree: &Arc<T>,
     random: &mut SmallRng,
     threads: RangeInclusive<usize>,
-    windows: &'static [Window<T>],
+    others: &'static [Other<T>],
 ) -> Vec<Call> {
     let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let threads = random.random_range(threads);
@@ -167,14 +168,14 @@ pub fn run_threads<T: PersistentRTree<2> + 'static>(
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
                 for number in 0..random.random_range(1..=OPERATIONS / threads) {
-                    let window = windows.get(random.random_range(0..6));
+                    let other = others.get(random.random_range(0..6));
                     let step = next_step(&mut random);
-                    match window {
+                    match other {
                         _ if !is_kept(thread, number) => {}
                         None => _ = record(&calls, &controller, step, |step| run(&*tree, step)),
-                        Some(window) => {
-                            let found = search_everything(&controller, &*tree, *window);
-                            calls.lock().unwrap().extend(found);
+                        Some(other) => {
+                            let made = other(&controller, &*tree, &mut random);
+                            calls.lock().unwrap().extend(made);
                         }
                     }
                 }
@@ -202,4 +203,52 @@ pub fn check_crashes<T: PersistentRTree<2> + PersistentTree<Options: Sized>>(
             check(&calls, start, &recover::<T>(&*image.storage(), options), &image);
         }
     }
+}
+
+/// A tree of a few nodes that are about to be split, or about to be merged.
+pub fn grown<T: PersistentRTree<2> + PersistentTree<Options: Sized>>(
+    controller: &Controller,
+    options: &T::Options,
+    most_others: u64,
+    random: &mut SmallRng,
+) -> Arc<T> {
+    let tree = T::create(&*controller.storage(), "tree", options).unwrap();
+    let others = random.random_range(1..most_others);
+    (ENTRIES..ENTRIES + others).for_each(|payload| tree.insert(&rect(payload), payload).unwrap());
+    for payload in (0..ENTRIES).filter(|_| random.random()) {
+        tree.insert(&rect(payload), payload).unwrap();
+    }
+    Arc::new(tree)
+}
+
+/// Runs threads in a grown tree. Checks what they see, the tree, and what crashes leave. Gives the
+/// event at which they began.
+pub fn threads_are_linearizable<T: PersistentRTree<2> + PersistentTree<Options: Sized> + 'static>(
+    controller: &Arc<Controller>,
+    options: &T::Options,
+    most_others: u64,
+    seed: u64,
+    others: &'static [Other<T>],
+) -> usize {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let tree = grown::<T>(controller, options, most_others, &mut random);
+    let (start, first) = (counts(&*tree), controller.events());
+    let calls = run_threads(controller, &tree, &mut random, 2..=4, others);
+    check(&calls, &start, &counts(&*tree), &"at the end");
+    let mut tree = Arc::into_inner(tree).unwrap();
+    tree.check().unwrap();
+    drop(tree);
+    check_crashes::<T>(controller, &calls, &start, options, (seed, &mut random, first));
+    first
+}
+
+/// A planar tree of small nodes where caches are not durable, another one for each second seed.
+pub fn small<T: ExploredTree>(seed: u64) -> T {
+    let is_meant = |subject: &Explored<T>| {
+        let is_planar = !subject.configuration().starts_with("four");
+        is_planar && subject.tree.has_small_nodes() && subject.domain() == PersistenceDomain::Adr
+    };
+    let mut subjects: Vec<_> = T::configurations().into_iter().filter(is_meant).collect();
+    let number = seed as usize / 2 % subjects.len();
+    subjects.swap_remove(number).tree
 }

@@ -2,6 +2,7 @@
 //! In-Memory Index Structures").
 
 mod batches;
+mod logs;
 mod mixes;
 mod nodes;
 mod profile;
@@ -13,7 +14,8 @@ use rand::{Rng, SeedableRng};
 use terrane_pmem::Backend;
 use terrane_pmtree::PersistenceDomain;
 use terrane_pmtree::btree::{
-    BTree, BTreeWal, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted, UnsortedLeaf, VolatileBTree,
+    BTree, BTreeLs, BTreeWal, FastFair, FastFairSp, GroupFlushingBTree, Options, PersistentMap, PersistentUnsorted,
+    UnsortedLeaf, VolatileBTree,
 };
 use terrane_storage::Storage;
 
@@ -46,6 +48,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: batches::run,
     },
     Experiment {
+        name: "btree/logs",
+        description: "the log-structured tree: numbers of logs, garbage, prefetched deltas, replayers",
+        takes: &["rounds", "dir", "count", "full", "seed"],
+        run: logs::run,
+    },
+    Experiment {
         name: "btree/recovery",
         description: "time to open after a kill, with inner nodes in the pool and in memory",
         takes: &["rounds", "dir", "count", "full", "seed"],
@@ -68,11 +76,21 @@ enum Kind {
     FastFair,
     PersistentUnsorted,
     FastFairSp,
+    BTreeLs,
+    /// `btree` that flushes what it has changed together. It is no tree of its own.
+    GroupFlushing,
 }
 
 impl Kind {
-    const ALL: [Self; 6] =
-        [Self::BTree, Self::UnsortedLeaf, Self::BTreeWal, Self::FastFair, Self::PersistentUnsorted, Self::FastFairSp];
+    const ALL: [Self; 7] = [
+        Self::BTree,
+        Self::UnsortedLeaf,
+        Self::BTreeWal,
+        Self::FastFair,
+        Self::PersistentUnsorted,
+        Self::FastFairSp,
+        Self::BTreeLs,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -82,6 +100,8 @@ impl Kind {
             Self::FastFair => "fast_fair",
             Self::PersistentUnsorted => "persistent_unsorted",
             Self::FastFairSp => "fast_fair_sp",
+            Self::BTreeLs => "btree_ls",
+            Self::GroupFlushing => "btree, group flushing",
         }
     }
 
@@ -94,6 +114,8 @@ impl Kind {
             Self::FastFair => Box::new(Of::<FastFair, B>::create(storage, NAME, options)?),
             Self::PersistentUnsorted => Box::new(Of::<PersistentUnsorted, B>::create(storage, NAME, options)?),
             Self::FastFairSp => Box::new(Of::<FastFairSp, B>::create(storage, NAME, options)?),
+            Self::BTreeLs => Box::new(Of::<BTreeLs, B>::create(storage, NAME, options)?),
+            Self::GroupFlushing => Box::new(Of::<GroupFlushingBTree, B>::create(storage, NAME, options)?),
         })
     }
 }

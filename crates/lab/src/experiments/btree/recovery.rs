@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::Native;
 use terrane_pmtree::PersistenceDomain;
-use terrane_pmtree::btree::{BTree, FastFairSp, Options, PersistentMap, PersistentUnsorted};
+use terrane_pmtree::btree::{BTree, BTreeLs, FastFairSp, Options, PersistentMap, PersistentUnsorted};
 use terrane_storage::RealStorage;
 
 use super::{NAME, keys, options, value};
@@ -29,7 +29,9 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let keys = keys(count, setup.options.seed);
         let in_pool = time::<BTree<PersistentUnsorted, 2, 2, Native>>(setup, &keys)?;
         let in_memory = time::<BTree<FastFairSp, 2, 2, Native>>(setup, &keys)?;
-        for (name, time) in [("persistent_unsorted", in_pool), ("fast_fair_sp", in_memory)] {
+        let in_logs = time::<BTree<BTreeLs, 2, 2, Native>>(setup, &keys)?;
+        let times = [("persistent_unsorted", in_pool), ("fast_fair_sp", in_memory), ("btree_ls", in_logs)];
+        for (name, time) in times {
             table.figure_in_row(&format!("{name}, {count}"), name, &json!({"count": count}), "open", time, "ns");
         }
     }

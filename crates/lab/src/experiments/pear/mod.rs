@@ -48,7 +48,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "pear/nodes",
-        description: "insertion and windows against the size of nodes and their least fill",
+        description: "insertion and windows against the size of nodes, their least fill and alignment",
         takes: &["rounds", "dir", "count", "full", "queries"],
         run: nodes::run,
     },

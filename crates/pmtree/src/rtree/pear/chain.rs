@@ -14,8 +14,7 @@ use terrane_pmem::{Backend, Guard, Intent, Site, WORD_LENGTH};
 use terrane_storage::sync::MutexGuard;
 
 use super::layout::{
-    ALIGNMENT, BITMAP, BOXES, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED,
-    head, locked,
+    BITMAP, BOXES, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED, head, locked,
 };
 use super::node::{Branch, Node};
 use super::tree::PearTree;
@@ -76,7 +75,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<u64> {
         let _chains = self.chains.lock();
         let mut intent = self.pool.intent();
-        let at = intent.acquire_aligned(self.layout.node_length(), ALIGNMENT, link)?;
+        let at = intent.acquire_aligned(self.layout.node_length(), self.layout.alignment, link)?;
         let (node, next) = (self.node(at)?, self.backend().load(link));
         node.fill(meta, next, (parent, partner), branches);
         let (level, last) = (node.level(), self.layout.previous_word());

@@ -29,6 +29,8 @@ pub(super) const NEXT: usize = 2;
 pub(super) const SEQUENCE: usize = 3;
 pub(super) const DIRTY: usize = 4;
 pub(super) const PARENT: usize = 5;
+/// In a node in memory, which is on no chain: the key that names it in its children in the pool.
+pub(super) const KEY: usize = NEXT;
 pub(super) const MASK: usize = 6;
 pub(super) const PARTNER: usize = 7;
 pub(super) const BOXES: usize = 8;
@@ -69,6 +71,7 @@ pub(super) const DIMENSIONS: u64 = 0;
 pub(super) const FAN_OUT: u64 = WORD_LENGTH;
 pub(super) const INNER_FAN_OUT: u64 = 2 * WORD_LENGTH;
 pub(super) const SINGLE: u64 = 3 * WORD_LENGTH;
+pub(super) const ALIGNMENT: u64 = 4 * WORD_LENGTH;
 /// The root's offset, if it lies in the pool. Otherwise the complete level:
 /// the highest one with all its nodes in the pool.
 pub(super) const TOP: u64 = LINE_LENGTH;
@@ -88,8 +91,10 @@ pub(super) fn head(level: u64) -> u64 {
     HEADS + level * WORD_LENGTH
 }
 
-/// Nodes begin at blocks of the medium.
-pub(super) const ALIGNMENT: u64 = 256;
+/// Whether nodes can begin at multiples of a number.
+pub(super) fn is_alignment(alignment: u64) -> bool {
+    alignment.is_power_of_two() && (LINE_LENGTH..=4096).contains(&alignment)
+}
 
 /// A bitmap is one word.
 pub(super) const FAN_OUT_MAX: usize = 64;
@@ -108,14 +113,16 @@ pub(super) struct Layout<const D: usize> {
     pub(super) inner_fan_out: usize,
     /// Whether boxes of entries are rounded outward to `f32`, as those of inner nodes are.
     pub(super) single: bool,
+    /// Nodes in the pool begin at multiples of it, and have multiples of it as length.
+    pub(super) alignment: u64,
 }
 
 impl<const D: usize> Layout<D> {
-    /// The layout; `None` if nodes cannot have this many entries.
-    pub(super) fn new(fan_out: usize, inner_fan_out: usize, single: bool) -> Option<Self> {
+    /// The layout; `None` if nodes cannot have this many entries, or this alignment.
+    pub(super) fn new([fan_out, inner_fan_out]: [usize; 2], single: bool, alignment: u64) -> Option<Self> {
         const { check_dimensions::<D>() };
         let are_possible = [fan_out, inner_fan_out].iter().all(|&fan_out| limits::is_fan_out(fan_out, FAN_OUT_MAX));
-        are_possible.then_some(Self { fan_out, inner_fan_out, single })
+        (are_possible && is_alignment(alignment)).then_some(Self { fan_out, inner_fan_out, single, alignment })
     }
 
     /// Most entries of a node.
@@ -161,7 +168,7 @@ impl<const D: usize> Layout<D> {
 
     /// Bytes of a node in the pool.
     pub(super) fn node_length(&self) -> u64 {
-        ((self.words(0).max(self.words(1)) + 1) as u64 * WORD_LENGTH).next_multiple_of(ALIGNMENT)
+        ((self.words(0).max(self.words(1)) + 1) as u64 * WORD_LENGTH).next_multiple_of(self.alignment)
     }
 
     /// The words of a box, rounded outward where they are single.
@@ -237,9 +244,10 @@ pub(super) fn slots(bitmap: u64) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
+    /// Hole 4: with the nearest `f32`, as in the paper, a box loses what it was made of.
     #[test]
     fn boxes_of_inner_nodes_contain_those_they_were_made_of() {
-        let layout = Layout::<2>::new(38, 38, false).unwrap();
+        let layout = Layout::<2>::new([38; 2], false, 256).unwrap();
         let values = [0.1, -0.1, 1e300, -1e300, 1e-300, -1e-300, 0.0, 13.4, f64::MAX, f64::MIN];
         for (min, max) in values.iter().flat_map(|&a| values.iter().map(move |&b| (a.min(b), a.max(b)))) {
             let rect = Rect::new([min, 0.1], [max, 0.1]).unwrap();
@@ -250,20 +258,25 @@ mod tests {
             layout.encode(0, &rect, |word, value| words[word] = value);
             assert_eq!(layout.decode(0, |word| words[word]), rect);
         }
+        let nearest = |value: f64| f64::from(value as f32);
+        assert!(
+            values.iter().any(|value| nearest(*value) > *value) && values.iter().any(|value| nearest(*value) < *value)
+        );
     }
 
     /// The paper's node has 1264 bytes with a lock word for each branch, which ours has not.
     #[test]
     fn nodes_are_as_long_as_their_parts() {
-        let lengths = |single| {
+        let lengths = |single, alignment| {
             let [two, three, four] = [
-                Layout::<2>::new(38, 38, single).unwrap().node_length(),
-                Layout::<3>::new(38, 38, single).unwrap().node_length(),
-                Layout::<4>::new(38, 38, single).unwrap().node_length(),
+                Layout::<2>::new([38; 2], single, alignment).unwrap().node_length(),
+                Layout::<3>::new([38; 2], single, alignment).unwrap().node_length(),
+                Layout::<4>::new([38; 2], single, alignment).unwrap().node_length(),
             ];
             [two, three, four]
         };
-        assert_eq!(lengths(true), [1024, 1536, 1792]);
-        assert_eq!(lengths(false), [1792, 2304, 2816]);
+        assert_eq!(lengths(true, 256), [1024, 1536, 1792]);
+        assert_eq!(lengths(false, 256), [1792, 2304, 2816]);
+        assert_eq!(lengths(false, 64), [1600, 2240, 2816]);
     }
 }

@@ -10,6 +10,7 @@ use terrane_storage::sync::thread;
 
 use super::layout::{DEAD, LOCK, META, level_of, locked, session_of};
 use super::node::Node;
+use super::options::Gap;
 use super::tree::PearTree;
 use crate::Result;
 
@@ -48,7 +49,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     #[inline]
     pub(super) fn is_stale(&self, node: &Node<'_, D, B>) -> bool {
         let meta = node.meta();
-        meta & LOCK != 0 && session_of(meta) != self.session
+        meta & LOCK != 0 && session_of(meta) != self.session && !self.has_gap(Gap::Locks)
     }
 
     /// Waits for the lock of a node. `None` if the node is no part of the tree any more, or has to

@@ -1,8 +1,9 @@
 //! Merging a node with a sibling in place, and redistribution between the two.
 //!
-//! If both lie in the pool, masks and partners become durable first, then the marks, then the bits.
-//! So recovery compares no branches, which would take equal entries for copies. If one lies in
-//! memory, one word of the other decides: recovery makes parents anew for nodes without one.
+//! If both lie in the pool, marks become durable before the bits. Masks and partners share a line
+//! with the marks, and are stored before them. So recovery compares no branches, which would take
+//! equal entries for copies. If one lies in memory, one word of the other decides: recovery makes
+//! parents anew for nodes without one.
 
 use terrane_pmem::{Backend, Guard, Site};
 
@@ -24,11 +25,9 @@ const GAIN: Site = Site::new("pear.merge.gain");
 const LOSE: Site = Site::new("pear.merge.lose");
 const DONE: Site = Site::new("pear.merge.done");
 const COPY_ENTRY: Site = Site::new("pear.merge.copy.entry");
-const PARTNERS: Site = Site::new("pear.merge.partners");
 const COPY_BACK: Site = Site::new("pear.redistribute.copy");
 const GAIN_BACK: Site = Site::new("pear.redistribute.gain");
 const LOSE_SOME: Site = Site::new("pear.redistribute.lose");
-const DONE_BOTH: Site = Site::new("pear.redistribute.done");
 
 /// Two siblings, locked: one with too few entries and another one.
 struct Pair<'p, 'a, const D: usize, B: Backend> {
@@ -80,12 +79,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Moves all entries of a node to its sibling, and removes the node.
     ///
     /// Durable after each step:
-    /// 1. copies, masks and partners; the sibling's box;
-    /// 2. the marks: *Delete 02* and *03*, and the parent is in *Delete 05*;
-    /// 3. the copies count, and all entries are there twice;
-    /// 4. the node is empty: *Delete 06*, and the parent is in *Delete 07*;
-    /// 5. the sibling is in no state;
-    /// 6. the parent has lost the node: *Delete 08*.
+    /// 1. copies; the sibling's box; the marks: *Delete 02* and *03*, and the parent is in
+    ///    *Delete 05*;
+    /// 2. the copies count, and all entries are there twice;
+    /// 3. the node is empty: *Delete 06*, and the parent is in *Delete 07*;
+    /// 4. the sibling is in no state;
+    /// 5. the parent has lost the node: *Delete 08*.
     fn merge<'a>(&'a self, Pair { parent, node, sibling }: Pair<'_, 'a, D, B>, guard: &Guard<'_>) -> Result<()> {
         let branches: Vec<Branch<D>> = node.branches(node.bitmap()).map(|(_, branch)| branch).collect();
         let both_in_pool = !node.is_volatile() && !sibling.is_volatile();
@@ -99,13 +98,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             self.set_partners(&node, 0, &sibling, mask);
         }
         let grown = self.enlarge_for(parent, &sibling, &node.bounds())?;
-        if !sibling.is_volatile() {
+        if both_in_pool {
+            self.mark_both(&node, REORGANIZING, &sibling, MERGING);
+        } else if !sibling.is_volatile() {
             self.backend().fence(COPY);
         }
         self.settle_box(parent, grown);
-        if both_in_pool {
-            self.mark_both(&node, REORGANIZING, &sibling, MERGING);
-        }
         node.toggle();
         sibling.toggle();
         sibling.store(BITMAP, sibling.bitmap() | mask);
@@ -136,13 +134,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Moves the entries of the sibling that enlarge the node least, until both have half.
     ///
     /// Durable after each step:
-    /// 1. copies, masks and partners; the node's box;
-    /// 2. the marks, which no table of the paper has (*Redistribution*);
-    /// 3. the copies count;
-    /// 4. the sibling has lost the entries;
-    /// 5. no marks.
+    /// 1. copies; the node's box; the marks, which no table of the paper has (*Redistribution*);
+    /// 2. the copies count;
+    /// 3. the sibling has lost the entries.
     ///
-    /// Recovery undoes it if the sibling still has one of the entries.
+    /// Recovery undoes it if the sibling still has one of the entries. Otherwise only the marks are
+    /// left to remove, so their removal is not flushed here.
     fn redistribute<'a>(&'a self, Pair { parent, node, sibling }: Pair<'_, 'a, D, B>) -> Result<()> {
         let (lost, branches) = self.choose_gains(&node, &sibling);
         let both_in_pool = !node.is_volatile() && !sibling.is_volatile();
@@ -152,13 +149,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let gained = bounds(branches.iter().map(|(rect, _)| *rect));
         let grown = self.enlarge_for(parent, &node, &gained)?;
-        if !node.is_volatile() {
+        if both_in_pool && !self.has_gap(Gap::Redistribution) {
+            self.mark_both(&node, REORGANIZING | REDISTRIBUTING, &sibling, MERGING | REDISTRIBUTING);
+        } else if !node.is_volatile() {
             self.backend().fence(COPY_BACK);
         }
         self.settle_box(parent, grown);
-        if both_in_pool && !self.has_gap(Gap::Redistribution) {
-            self.mark_both(&node, REORGANIZING | REDISTRIBUTING, &sibling, MERGING | REDISTRIBUTING);
-        }
         node.toggle();
         sibling.toggle();
         node.store(BITMAP, node.bitmap() | mask);
@@ -172,12 +168,6 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         node.unmark(REORGANIZING | REDISTRIBUTING);
         sibling.unmark(MERGING | REDISTRIBUTING);
-        if both_in_pool {
-            for both in [&node, &sibling] {
-                both.flush(META..BOXES, DONE_BOTH);
-            }
-            self.backend().fence(DONE_BOTH);
-        }
         node.toggle();
         sibling.toggle();
         Ok(())
@@ -227,7 +217,6 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let set = |one: &Node<'_, D, B>, other: u64, mask: u64| {
             one.store(MASK, mask);
             one.store(PARTNER, other);
-            one.flush(META..BOXES, PARTNERS);
         };
         set(node, sibling.at, node_mask);
         set(sibling, node.at, sibling_mask);

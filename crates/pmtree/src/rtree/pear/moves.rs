@@ -7,10 +7,10 @@
 use terrane_pmem::{Backend, Guard};
 use terrane_storage::sync::Ordering;
 
-use super::layout::{DEAD, PARENT, SEQUENCE, head, is_volatile, slots};
+use super::layout::{DEAD, KEY, PARENT, SEQUENCE, head, is_volatile, slots};
 use super::lock::Locked;
 use super::node::Node;
-use super::options::Budget;
+use super::options::{Budget, Gap};
 use super::tree::PearTree;
 use crate::Result;
 
@@ -60,7 +60,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             self.set_complete(level - 1);
         }
         let branches: Vec<_> = node.branches(node.bitmap()).map(|(_, branch)| branch).collect();
-        let parent = if let Above::Node(parent, _) = &above { parent.at } else { 0 };
+        let parent = if let Above::Node(parent, _) = &above { parent.load(KEY) } else { 0 };
         let copy = Locked::of_new(self.node(self.link_first(level, parent, &branches)?)?);
         if let Above::Root = above {
             self.persist_top(copy.at);
@@ -172,7 +172,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         match above {
             Above::Root => self.set_root(copy.at),
             Above::Node(parent, slot) => {
-                parent.write_target(parent.level(), slot, copy.at);
+                if !self.has_gap(Gap::Moves) {
+                    parent.write_target(parent.level(), slot, copy.at);
+                }
                 parent.advance();
             }
         }

@@ -6,7 +6,8 @@ use terrane_pmem::{Backend, LINE_LENGTH, Site, View, WORD_LENGTH};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::layout::{
-    BITMAP, BOXES, DIRTY, Layout, MASK, META, NEXT, PARENT, PARTNER, SEQUENCE, VOLATILE, is_volatile, level_of, slots,
+    BITMAP, BOXES, DIRTY, KEY, Layout, MASK, META, NEXT, PARENT, PARTNER, SEQUENCE, VOLATILE, is_volatile, level_of,
+    slots,
 };
 use super::tree::PearTree;
 use crate::Result;
@@ -174,6 +175,14 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
 
     pub(super) fn unmark(&self, marks: u64) {
         self.store(META, self.meta() & !marks);
+    }
+
+    /// Names another node as the parent of this one. It stores nothing that is there already.
+    pub(super) fn set_parent(&self, parent: &Node<'_, D, B>) {
+        let name = if parent.is_volatile() && !self.is_volatile() { parent.load(KEY) } else { parent.at };
+        if self.load(PARENT) != name {
+            self.store(PARENT, name);
+        }
     }
 
     /// A child or a payload.

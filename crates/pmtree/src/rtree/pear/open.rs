@@ -4,8 +4,8 @@ use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 
 use super::layout::{
-    ALIGNMENT, BITMAP, BLOCK_LENGTH, BOXES, CLEAN, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID, Layout,
-    META, NEXT, SINGLE, TOP, head, level_of,
+    ALIGNMENT, BITMAP, BLOCK_LENGTH, CLEAN, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID, Layout, META,
+    NEXT, SINGLE, TOP, head, is_alignment, level_of,
 };
 use super::options::Options;
 use super::tree::PearTree;
@@ -14,7 +14,6 @@ use crate::rtree::split::check_fill_min;
 use crate::{Error, Result, blocks, creation, limits};
 
 const CREATE: Site = Site::new("pear.create");
-const CREATE_LEAF: Site = Site::new("pear.create.leaf");
 const CREATE_LINK: Site = Site::new("pear.create.link");
 const OPEN: Site = Site::new("pear.open.clean");
 
@@ -61,7 +60,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// can be in a recovery state, the tree is marked as clean, too (see
     /// [`PearTree::repair_all`]).
     pub fn close(self) -> Result<()> {
-        // Marks are durable, so it does not matter what becomes durable first.
+        // Marks are removed durably, so it does not matter what becomes durable first. Those of
+        // completed redistributions are not, but may be met at any time.
         self.backend().store(self.block + CLEAN, u64::from(!self.may_be_stale()));
         Ok(self.pool.close()?)
     }
@@ -74,37 +74,40 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     fn layout_of(options: &Options) -> Result<Layout<D>> {
-        let &Options { fan_out, inner_fan_out, single, .. } = options;
+        let &Options { fan_out, inner_fan_out, single, alignment, .. } = options;
+        if !is_alignment(alignment) {
+            return Err(Error::Alignment { alignment });
+        }
         let impossible = if limits::is_fan_out(fan_out, FAN_OUT_MAX) { inner_fan_out } else { fan_out };
-        Layout::new(fan_out, inner_fan_out, single).ok_or_else(|| limits::fan_out_error(impossible, FAN_OUT_MAX))
+        Layout::new([fan_out, inner_fan_out], single, alignment)
+            .ok_or_else(|| limits::fan_out_error(impossible, FAN_OUT_MAX))
     }
 
     /// Puts an empty tree into a pool, with an empty leaf as root. The tree exists once the pool's
     /// root word is changed. Gives the offset of its block.
+    ///
+    /// The leaf is all zeros, as the blocks of a new pool are.
     fn initialise(pool: &Pool<B>, layout: Layout<D>) -> Result<u64> {
         pool.check_block_length(layout.node_length().max(BLOCK_LENGTH))?;
         let mut intent = pool.intent();
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;
-        let leaf = intent.acquire_aligned(layout.node_length(), ALIGNMENT, block + head(0))?;
+        let leaf = intent.acquire_aligned(layout.node_length(), layout.alignment, block + head(0))?;
         let backend = pool.backend();
-        for range in [block..block + BLOCK_LENGTH, leaf..leaf + layout.node_length()] {
-            range.step_by(WORD_LENGTH as usize).for_each(|offset| backend.store(offset, 0));
-        }
+        debug_assert!(
+            (leaf..leaf + layout.node_length()).step_by(WORD_LENGTH as usize).all(|offset| backend.load(offset) == 0)
+        );
+        (block..block + BLOCK_LENGTH).step_by(WORD_LENGTH as usize).for_each(|offset| backend.store(offset, 0));
         let words = [
             (DIMENSIONS, D as u64),
             (FAN_OUT, layout.fan_out as u64),
             (INNER_FAN_OUT, layout.inner_fan_out as u64),
             (SINGLE, u64::from(layout.single)),
+            (ALIGNMENT, layout.alignment),
             (TOP, leaf),
             (head(0), leaf),
         ];
         words.iter().for_each(|(word, value)| backend.store(block + word, *value));
         backend.flush(block..block + BLOCK_LENGTH, CREATE);
-        // All other words of the leaf are read only after they were written.
-        let last = leaf + layout.node_length() - WORD_LENGTH;
-        for range in [leaf..leaf + BOXES as u64 * WORD_LENGTH, last..last + WORD_LENGTH] {
-            backend.flush(range, CREATE_LEAF);
-        }
         backend.fence(CREATE);
         backend.store(ROOT, block);
         backend.persist(ROOT..ROOT + WORD_LENGTH, CREATE_LINK);
@@ -123,16 +126,18 @@ pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Optio
     }
     pool.check_range(block, BLOCK_LENGTH)?;
     blocks::check_own(pool, block, BLOCK_LENGTH)?;
-    let [dimensions, fan_out, inner_fan_out, single, top] =
-        [DIMENSIONS, FAN_OUT, INNER_FAN_OUT, SINGLE, TOP].map(|word| backend.load(block + word));
+    let [dimensions, fan_out, inner_fan_out, single, alignment, top] =
+        [DIMENSIONS, FAN_OUT, INNER_FAN_OUT, SINGLE, ALIGNMENT, TOP].map(|word| backend.load(block + word));
     if dimensions != D as u64 {
         let (found, expected) = (format!("{dimensions} dimensions"), format!("{D} dimensions"));
         return Err(Error::OtherShape { pool: pool.name().to_owned(), found, expected });
     }
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let layout = Layout::<D>::new(number(fan_out), number(inner_fan_out), single == 1).filter(|_| single <= 1);
-    let layout = layout.ok_or_else(|| {
-        let reason = format!("nodes of {fan_out} and {inner_fan_out} entries of kind {single} are impossible");
+    let layout = Layout::<D>::new([fan_out, inner_fan_out].map(number), single == 1, alignment);
+    let layout = layout.filter(|_| single <= 1).ok_or_else(|| {
+        let reason = format!(
+            "nodes of {fan_out} and {inner_fan_out} entries of kind {single}, aligned to {alignment} bytes, are impossible"
+        );
         blocks::damaged(pool, block, reason)
     })?;
     if top > LEVEL_MAX {

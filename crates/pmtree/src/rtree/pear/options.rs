@@ -11,6 +11,9 @@ const FAN_OUT: usize = 38;
 /// Default of the least entries of a node, in percent: the paper's fill.
 const FILL_MIN_PERCENT: u8 = 30;
 
+/// Default alignment of nodes: the blocks of the medium.
+const ALIGNMENT: u64 = 256;
+
 /// How much of the tree lies in memory. Leaves never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
@@ -42,6 +45,9 @@ pub struct Options {
     /// Whether the boxes of entries are stored as `f32`, rounded outward, as in the paper. Then the
     /// tree answers by the rounded boxes. An existing tree keeps its own.
     pub single: bool,
+    /// Nodes in the pool begin at multiples of this number of bytes, a power of two from 64 to
+    /// 4096. An existing tree keeps its own.
+    pub alignment: u64,
     /// How much of the tree lies in memory. May differ each time the tree is opened, and while it
     /// is in use.
     pub budget: Budget,
@@ -69,6 +75,10 @@ pub struct Options {
 /// What the thesis leaves out. For tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
+    /// A lock is a lock, whatever session has set it (hole 1).
+    Locks,
+    /// A node that has moved stays the child of its parent (hole 10).
+    Moves,
     /// Redistribution has no mark (hole 5).
     Redistribution,
     /// A rebuild reads nodes without resolving their states (hole 6).
@@ -86,6 +96,7 @@ impl Options {
             fan_out: FAN_OUT,
             inner_fan_out: FAN_OUT,
             single: false,
+            alignment: ALIGNMENT,
             budget: Budget::Nodes(0),
             persisting: Persisting::default(),
             batch: 1,

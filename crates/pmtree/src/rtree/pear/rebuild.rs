@@ -13,10 +13,10 @@
 
 use std::collections::BTreeMap;
 
-use terrane_pmem::Backend;
+use terrane_pmem::{Backend, Guard};
 use terrane_storage::sync::{Ordering, thread};
 
-use super::layout::{LOCK, META, PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, locked, slots};
+use super::layout::{KEY, LOCK, META, PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, locked, slots};
 use super::lock::Locked;
 use super::node::{Branch, bounds};
 use super::options::{Budget, Gap, Options};
@@ -31,7 +31,14 @@ use crate::{Result, blocks};
 const NODES_OF_THREAD_MIN: usize = 64;
 
 /// A node to be made: its children are nodes, or planned nodes of the level below.
-type Planned<const D: usize> = Vec<(Child, Rect<D>)>;
+struct Planned<const D: usize> {
+    children: Vec<(Child, Rect<D>)>,
+    /// The key that its children have in common, if there is one.
+    key: Option<u64>,
+}
+
+/// A node, what its parent word names, and its box.
+type Read<const D: usize> = (u64, u64, Rect<D>);
 
 #[derive(Clone, Copy)]
 enum Child {
@@ -53,7 +60,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let boxes = |nodes: &[u64]| self.read_boxes(nodes, options.recovery_threads);
         let (upper, orphans) = (boxes(&upper)?, boxes(&orphans)?);
         self.recovery.nodes_read = (upper.len() + orphans.len()) as u64;
-        if let ([(only, _)], []) | ([], [(only, _)]) = (upper.as_slice(), orphans.as_slice()) {
+        if let ([(only, ..)], []) | ([], [(only, ..)]) = (upper.as_slice(), orphans.as_slice()) {
             self.node(*only)?.store(PARENT, 0);
             self.persist_top(*only);
             self.root.store(*only, Ordering::SeqCst);
@@ -85,17 +92,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if self.has_gap(Gap::Rebuild) {
             return self.unresolved(mixed);
         }
-        for at in self.walk(mixed)? {
-            self.resolve(Parent::Lost, &self.node(at)?, &guard)?;
-        }
-        let upper = self.without_empty(mixed)?;
+        let upper = self.resolved(mixed, &BTreeMap::new(), &guard)?;
         let parents = self.parents_of(&upper)?;
-        for at in self.walk(complete)? {
-            let parent = parents.get(&at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
-            self.resolve(parent, &self.node(at)?, &guard)?;
-        }
+        let mut orphans = self.resolved(complete, &parents, &guard)?;
         let parents = self.parents_of(&upper)?;
-        let mut orphans = self.without_empty(complete)?;
         if self.has_gap(Gap::ParentWords) {
             orphans.retain(|at| !upper.contains(&self.node(*at).map_or(0, |node| node.load(PARENT))));
         } else {
@@ -118,9 +118,29 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok((upper, lower))
     }
 
-    /// The nodes of a level, after those have left the chain that a merge has emptied.
-    fn without_empty(&self, level: u64) -> Result<Vec<u64>> {
+    /// The nodes of a level, none of them in a recovery state any more, nor emptied by a merge.
+    /// They are in the order of their places, in which the CPU reads ahead.
+    fn resolved(&self, level: u64, parents: &BTreeMap<u64, u64>, guard: &Guard<'_>) -> Result<Vec<u64>> {
         let mut nodes = self.walk(level)?;
+        nodes.sort_unstable();
+        let mut has_resolved = false;
+        for &at in &nodes {
+            let node = self.node(at)?;
+            if self.is_stale(&node) {
+                has_resolved = true;
+                let parent = parents.get(&at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
+                self.resolve(parent, &node, guard)?;
+            }
+        }
+        if has_resolved {
+            nodes = self.walk(level)?;
+            nodes.sort_unstable();
+        }
+        self.without_empty(level, nodes)
+    }
+
+    /// Nodes of a level, after those have left the chain that a merge has emptied.
+    fn without_empty(&self, level: u64, mut nodes: Vec<u64>) -> Result<Vec<u64>> {
         let mut failure = None;
         let is_kept = |at: u64| -> Result<bool> {
             let node = self.node(at)?;
@@ -155,13 +175,18 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(parents)
     }
 
-    fn read_boxes(&self, nodes: &[u64], threads: usize) -> Result<Vec<(u64, Rect<D>)>> {
+    /// Nodes with what their parent words name, and their boxes.
+    fn read_boxes(&self, nodes: &[u64], threads: usize) -> Result<Vec<Read<D>>> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         let share = nodes.len().div_ceil(threads).max(NODES_OF_THREAD_MIN);
-        let read = |part: &[u64]| part.iter().map(|&at| Ok((at, self.node(at)?.bounds()))).collect::<Result<Vec<_>>>();
+        let read_one = |at: u64| {
+            let node = self.node(at)?;
+            Ok((at, node.load(PARENT), node.bounds()))
+        };
+        let read = |part: &[u64]| part.iter().map(|&at| read_one(at)).collect::<Result<Vec<_>>>();
         if share >= nodes.len() {
             return read(nodes);
         }
@@ -176,48 +201,41 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// The nodes to be made, by level, from parents of the complete level up to the root.
-    fn plan(
-        &self,
-        upper: Vec<(u64, Rect<D>)>,
-        orphans: Vec<(u64, Rect<D>)>,
-        by_parents: bool,
-    ) -> Result<Vec<Vec<Planned<D>>>> {
+    fn plan(&self, upper: Vec<Read<D>>, orphans: Vec<Read<D>>, by_parents: bool) -> Result<Vec<Vec<Planned<D>>>> {
         let capacity = self.layout.inner_fan_out;
-        let as_children = |nodes: Vec<(u64, Rect<D>)>| {
-            nodes.into_iter().map(|(at, rect)| (Child::Node(at), rect)).collect::<Vec<_>>()
-        };
+        let as_children =
+            |nodes: Vec<Read<D>>| nodes.into_iter().map(|(at, _, rect)| (Child::Node(at), rect)).collect::<Vec<_>>();
         let (mut first, mut rest) = (Vec::new(), Vec::new());
-        let mut groups: BTreeMap<u64, Vec<(u64, Rect<D>)>> = BTreeMap::new();
+        let mut groups: BTreeMap<u64, Vec<Read<D>>> = BTreeMap::new();
         for orphan in orphans {
-            let key = if by_parents { self.node(orphan.0)?.load(PARENT) } else { 0 };
-            groups.entry(key).or_default().push(orphan);
+            groups.entry(if by_parents { orphan.1 } else { 0 }).or_default().push(orphan);
         }
-        for (_, group) in groups {
+        for (key, group) in groups {
             match by_parents && (self.fill_min(1)..=capacity).contains(&group.len()) {
-                true => first.push(as_children(group)),
+                true => first.push(Planned { children: as_children(group), key: is_volatile(key).then_some(key) }),
                 false => rest.extend(as_children(group)),
             }
         }
+        let packed = |mut items: Vec<(Child, Rect<D>)>| {
+            let mut nodes = Vec::new();
+            pack(&mut items, capacity, &mut nodes);
+            nodes.into_iter().map(|children| Planned { children, key: None })
+        };
         if !rest.is_empty() {
-            pack(&mut rest, capacity, &mut first);
+            first.extend(packed(rest));
         }
         let mut items = as_children(upper);
         let mut levels = Vec::new();
         let mut latest = first;
         loop {
-            items.extend(
-                latest
-                    .iter()
-                    .enumerate()
-                    .map(|(number, planned)| (Child::Planned(number), bounds(planned.iter().map(|(_, rect)| *rect)))),
-            );
+            items.extend(latest.iter().enumerate().map(|(number, planned)| {
+                (Child::Planned(number), bounds(planned.children.iter().map(|(_, rect)| *rect)))
+            }));
             levels.push(latest);
             if items.len() == 1 {
                 return Ok(levels);
             }
-            let mut next = Vec::new();
-            pack(&mut items, capacity, &mut next);
-            (latest, items) = (next, Vec::new());
+            latest = packed(std::mem::take(&mut items)).collect();
         }
     }
 
@@ -231,15 +249,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             blocks::check_height(&self.pool, self.block, level)?;
             let is_last = number + 1 == count;
             let mut made = Vec::new();
-            for (place, children) in planned.into_iter().enumerate() {
-                let branches: Vec<Branch<D>> = children
+            for (place, planned) in planned.into_iter().enumerate() {
+                let branches: Vec<Branch<D>> = planned
+                    .children
                     .iter()
                     .map(|(child, rect)| match child {
                         Child::Node(at) => (*rect, *at),
                         Child::Planned(number) => (*rect, below[*number]),
                     })
                     .collect();
-                made.push(self.make_node(level, place < in_memory, &branches)?);
+                made.push(self.make_node(level, place < in_memory, &branches, planned.key)?);
             }
             match (in_memory, is_last) {
                 (0, true) => self.persist_top(made[0]),
@@ -252,7 +271,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(())
     }
 
-    fn make_node(&self, level: u64, in_memory: bool, branches: &[Branch<D>]) -> Result<u64> {
+    /// Children in the pool that have a common key keep it, so that their pages are not written.
+    fn make_node(&self, level: u64, in_memory: bool, branches: &[Branch<D>], key: Option<u64>) -> Result<u64> {
         let at = match in_memory && self.reserve(1) {
             true => self.volatile_node(level, 0, branches)?,
             false => self.link_first(level, 0, branches)?,
@@ -260,6 +280,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         debug_assert!(is_volatile(at) == in_memory);
         let node = Locked::of_new(self.node(at)?);
         node.store(SEQUENCE, 0);
+        if let Some(key) = key.filter(|_| in_memory) {
+            node.store(KEY, key);
+        }
         self.adopt(&node)?;
         Ok(at)
     }

@@ -139,14 +139,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// The partner of a marked node, if it is in a recovery state with these marks, and names the
-    /// node in turn.
+    /// node in turn. A mark whose change is complete may name a block that another node has now.
     fn partner(&self, node: &Node<'_, D, B>, marks: u64) -> Result<Option<Node<'_, D, B>>> {
         let at = node.load(PARTNER);
         if at == 0 {
             return Ok(None);
         }
-        let partner = self.checked(at, node.level())?;
-        let is_partner = self.is_stale(&partner) && partner.has(marks) && partner.load(PARTNER) == node.at;
+        let partner = self.node_of(at)?;
+        let is_level = partner.level() == node.level();
+        let is_partner = is_level && self.is_stale(&partner) && partner.has(marks) && partner.load(PARTNER) == node.at;
         Ok(is_partner.then_some(partner))
     }
 

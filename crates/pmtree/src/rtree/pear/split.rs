@@ -13,6 +13,9 @@ const BRANCH: Site = Site::new("pear.split.branch");
 const BRANCH_MAP: Site = Site::new("pear.split.branch.map");
 const DONE: Site = Site::new("pear.split.done");
 
+/// References to nodes in memory are shorter.
+const KEY_SHIFT: u32 = 40;
+
 /// What became of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -80,10 +83,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(Ok((node, half)))
     }
 
-    /// A node in memory, locked and odd, for which the budget has room.
+    /// A node in memory, locked and odd, for which the budget has room. Its key is one that no
+    /// session repeats.
     pub(super) fn volatile_node(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
         let at = self.allocate_volatile();
-        self.node(at)?.fill(locked(level, 0, self.session), 0, (parent, 0), branches);
+        self.node(at)?.fill(locked(level, 0, self.session), self.session << KEY_SHIFT | at, (parent, 0), branches);
         self.note_volatile(level, at);
         Ok(at)
     }
@@ -114,7 +118,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return Err(self.damaged(parent.at, "a parent has no room for a new half"));
         };
         parent.write_branch(free, &(half.bounds(), half.at), BRANCH);
-        half.store(PARENT, parent.at);
+        half.set_parent(parent);
         if !parent.is_volatile() {
             self.backend().fence(BRANCH);
         }
@@ -151,7 +155,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let level = node.level();
         if level > 0 {
             for slot in slots(node.bitmap()) {
-                self.child_of(node, node.target(level, slot))?.store(PARENT, node.at);
+                self.child_of(node, node.target(level, slot))?.set_parent(node);
             }
         }
         Ok(())
@@ -198,9 +202,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             self.persist_top(root);
             root
         };
-        node.store(PARENT, root);
-        half.store(PARENT, root);
         let root = Locked::of_new(self.node(root)?);
+        node.set_parent(&root);
+        half.set_parent(&root);
         root.store(SEQUENCE, 0);
         self.set_root(root.at);
         drop(root);

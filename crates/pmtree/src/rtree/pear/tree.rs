@@ -139,13 +139,19 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         fill_min(self.layout.capacity(level), self.fill_min_percent)
     }
 
+    /// A node that was named by another one.
+    #[inline]
+    pub(super) fn node_of(&self, at: u64) -> Result<Node<'_, D, B>> {
+        match !is_volatile(at) && (at == 0 || at & 63 != 0) {
+            true => Err(self.damaged(self.block, format!("a node is said to lie at byte {at}"))),
+            false => self.node(at),
+        }
+    }
+
     /// A node that was named by another one, at a level.
     #[inline]
     pub(super) fn checked(&self, at: u64, level: u64) -> Result<Node<'_, D, B>> {
-        if !is_volatile(at) && (at == 0 || at & 63 != 0) {
-            return Err(self.damaged(self.block, format!("a node is said to lie at byte {at}")));
-        }
-        let node = self.node(at)?;
+        let node = self.node_of(at)?;
         match node.level() == level {
             true => Ok(node),
             false => Err(self.damaged(at, format!("a node of level {level} states level {}", node.level()))),
