@@ -120,10 +120,13 @@ impl Tables {
 
     /// A table to read.
     fn read(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if self.options.unreadable.as_deref() == Some(name) && self.is_dataset(name) {
+        let found = self.find(name)?;
+        // The rows of RETURNING stand under the same name.
+        let is_dataset = found.as_ref().is_some_and(|table| table.downcast_ref::<DatasetTable>().is_some());
+        if is_dataset && self.options.unreadable.as_deref() == Some(name) {
             return plan_err!("table {name:?} was changed in this transaction, and cannot be read before COMMIT");
         }
-        self.find(name)
+        Ok(found)
     }
 
     fn find(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
-use arrow_array::{Float64Array, RecordBatch};
+use arrow_array::{BooleanArray, Float64Array, RecordBatch};
+use datafusion::arrow::compute::{filter, filter_record_batch};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
@@ -44,6 +45,8 @@ pub(crate) const K_MAX: usize = 1000;
 const BEYOND: usize = 32;
 /// Number of rows beyond which all are read instead.
 const WANTED_MAX: usize = 1 << 16;
+/// Number of rows, besides twice the limit, up to which a search holds all that it has read.
+const HELD_MIN: usize = 1024;
 /// Factor of the number of rows if some number was too small.
 const GROWTH: usize = 8;
 /// Relative difference below which two distances may be the same number, computed in two ways.
@@ -112,8 +115,7 @@ impl Search<'_> {
             self.read(&query, note, &mut |batch, ranks| {
                 count += batch.num_rows();
                 last = ranks.and_then(|ranks| ranks.values().last().copied()).unwrap_or(last);
-                found.push(judge(batch)?);
-                Ok(())
+                self.add(&mut found, judge(batch)?)
             })?;
             let at_limit = smallest(&found, self.k);
             match (at_limit, self.measure) {
@@ -141,11 +143,27 @@ impl Search<'_> {
         let Some(window) = enlarged_rect(geometry, distance, CoordinateSystem::LonLat)? else { return Ok(None) };
         let mut found = Vec::new();
         let query = self.source.query.clone().window(window.x0, window.y0, window.x1, window.y1);
-        self.read(&query, note, &mut |batch, _| {
-            found.push(judge(batch)?);
-            Ok(())
-        })?;
+        self.read(&query, note, &mut |batch, _| self.add(&mut found, judge(batch)?))?;
         Ok(Some(found))
+    }
+
+    /// Adds rows to those found. If there are many, it leaves out those that are farther than the
+    /// `k`th, so that the memory of a search does not depend on how many rows it reads.
+    fn add(&self, found: &mut Vec<Measured>, more: Measured) -> Result<()> {
+        found.push(more);
+        let held: usize = found.iter().map(|measured| measured.rows.num_rows()).sum();
+        if held <= 2 * self.k + HELD_MIN {
+            return Ok(());
+        }
+        let Some(farthest) = smallest(found, self.k) else { return Ok(()) };
+        for Measured { rows, distances } in found.iter_mut() {
+            let is_near: BooleanArray =
+                distances.iter().map(|distance| Some(distance.is_some_and(|distance| distance <= farthest))).collect();
+            *rows = filter_record_batch(rows, &is_near)?;
+            *distances = filter(distances, &is_near)?.as_primitive::<Float64Type>().clone();
+        }
+        found.retain(|measured| measured.rows.num_rows() > 0);
+        Ok(())
     }
 
     /// Reads the rows of a query in the scan's columns. The engine's ranks come with them, if it

@@ -268,10 +268,12 @@ impl Session {
                     }
                 }
             }
-            SqlStatement::Commit { chain: false, modifier: None, .. } => match current.take() {
-                Some(transaction) => transaction.commit(),
-                None => Err(none()),
-            },
+            SqlStatement::Commit { chain: false, modifier: None, .. } => {
+                let transaction = current.take();
+                // Other threads use the session while it is committed.
+                drop(current);
+                transaction.ok_or_else(none).and_then(|transaction| transaction.commit())
+            }
             SqlStatement::Rollback { chain: false, savepoint: None } => current.take().map(drop).ok_or_else(none),
             SqlStatement::StartTransaction { .. } | SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } => {
                 Err(SqlError::refused("write BEGIN, COMMIT or ROLLBACK, without more"))

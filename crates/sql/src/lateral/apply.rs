@@ -167,6 +167,8 @@ impl Batches for Applying {
 impl Apply {
     /// Begins the query for an outer row.
     async fn begin(&self, row: &RecordBatch, context: &Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        // Here a statement can be stopped.
+        tokio::task::yield_now().await;
         let mut values = Vec::with_capacity(self.references.len());
         for (column, position) in &self.references {
             let metadata = FieldMetadata::from(row.schema_ref().field(*position));

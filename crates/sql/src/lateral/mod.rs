@@ -1,4 +1,4 @@
-//! Joins with `LATERAL` subqueries that have a limit, and with `ST_KNN`.
+//! Joins with `LATERAL` subqueries that cannot become plain joins, and with `ST_KNN`.
 //!
 //! [`LateralRule`] finds them. A subquery that orders a dataset by the distance from an outer
 //! geometry becomes one search of the spatial index for each outer row. Any other subquery is

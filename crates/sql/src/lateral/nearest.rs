@@ -23,8 +23,9 @@ use crate::functions::Geometries;
 use crate::nearest::{Measure, Measured, Search, distances};
 use crate::scan::{Batches, SHARERS, Source, external, properties, stream_of};
 
-/// Number of outer rows after which found rows are passed on.
-const TURN: usize = 256;
+/// Number of outer rows, and about that of found ones, after which these are passed on.
+const OUTER_ROWS: usize = 256;
+const FOUND_ROWS: usize = 8192;
 /// Number of rows beyond those wanted that a search begins with.
 const BEYOND: usize = 4;
 
@@ -152,7 +153,7 @@ impl Batches for Joining {
                 }
                 continue;
             };
-            let count = TURN.min(outer.num_rows() - start);
+            let count = (FOUND_ROWS / self.searches.join.k).clamp(1, OUTER_ROWS).min(outer.num_rows() - start);
             if start + count < outer.num_rows() {
                 self.current = Some((outer.clone(), start + count));
             }

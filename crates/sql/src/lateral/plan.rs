@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
 use async_trait::async_trait;
-use datafusion::catalog::Session;
-use datafusion::common::{DFSchema, DFSchemaRef, Result, TableReference, internal_datafusion_err};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, TableReference, internal_datafusion_err};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, conjunction};
+use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, UserDefinedLogicalNode};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, conjunction, expressions};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
@@ -68,9 +69,8 @@ impl ExtensionPlanner for LateralPlanner {
 }
 
 /// The outer columns that the inner query has, and their positions.
-fn references(join: &LateralJoin) -> Result<Vec<(datafusion::common::Column, usize)>> {
-    let position =
-        |column: &datafusion::common::Column| Ok((column.clone(), join.outer.schema().index_of_column(column)?));
+fn references(join: &LateralJoin) -> Result<Vec<(Column, usize)>> {
+    let position = |column: &Column| Ok((column.clone(), join.outer.schema().index_of_column(column)?));
     join.references.iter().map(position).collect()
 }
 
@@ -103,15 +103,14 @@ impl Planning<'_> {
         let (references, pair_schema) = self.pair_schema(&source.schema)?;
         let physical = |expr: &Expr| self.planner.create_physical_expr(expr, &pair_schema, self.session, self.context);
         let all = |exprs: &[Expr]| exprs.iter().map(physical).collect::<Result<Vec<Arc<dyn PhysicalExpr>>>>();
-        let sort = |sort: &datafusion::logical_expr::SortExpr| {
+        let sort = |sort: &SortExpr| {
             let options = arrow_schema::SortOptions { descending: !sort.asc, nulls_first: sort.nulls_first };
             Ok(PhysicalSortExpr { expr: physical(&sort.expr)?, options })
         };
         let order = self.query.order.iter().map(sort).collect::<Result<Vec<_>>>()?;
         let geometry = source.geometry.map(|geometry| references.len() + geometry);
         let is_geometry = |expr: &Arc<dyn PhysicalExpr>| {
-            let column = expr.downcast_ref::<datafusion::physical_expr::expressions::Column>();
-            geometry.is_some() && column.map(datafusion::physical_expr::expressions::Column::index) == geometry
+            geometry.is_some() && expr.downcast_ref::<expressions::Column>().map(expressions::Column::index) == geometry
         };
         let key = order.first().ok_or_else(changed)?.expr.clone();
         let (function, place) = distance_from(&key, &is_geometry).ok_or_else(changed)?;
@@ -133,7 +132,7 @@ impl Planning<'_> {
 
     /// The positions of the dataset's columns that are needed.
     fn scanned(&self, table: &DatasetTable) -> Result<Vec<usize>> {
-        let schema = datafusion::catalog::TableProvider::schema(table);
+        let schema = TableProvider::schema(table);
         let mut positions = Vec::new();
         for column in self.query.expressions().flat_map(Expr::column_refs).filter(|column| is_inner(column)) {
             positions.push(schema.index_of(&column.name)?);
@@ -159,8 +158,6 @@ impl Planning<'_> {
 
 /// A condition in the names of the table.
 fn of_scan(condition: &Expr) -> Expr {
-    use datafusion::common::Column;
-    use datafusion::common::tree_node::{Transformed, TreeNode};
     let named = condition.clone().transform(|expr| match expr {
         Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::from_name(column.name)))),
         other => Ok(Transformed::no(other)),

@@ -38,7 +38,7 @@ impl NearestQuery {
         let Some(Flat { scan, conditions, columns, order: Some(order), k: Some(k) }) = Flat::of(plan)? else {
             return Ok(None);
         };
-        let query = Self { scan, conditions, order, k, columns: columns.into_iter().map(|(_, expr)| expr).collect() };
+        let query = Self { scan, conditions, order, k, columns };
         Ok(query.is_search().then_some(query))
     }
 
@@ -51,10 +51,10 @@ impl NearestQuery {
         k: usize,
     ) -> Result<Option<Self>> {
         let Some(Flat { scan, conditions, columns, order: None, k: None }) = Flat::of(plan)? else { return Ok(None) };
-        let geometry = plan.schema().maybe_index_of_column(geometry).map(|index| columns[index].1.clone());
+        let geometry = plan.schema().maybe_index_of_column(geometry).map(|index| columns[index].clone());
         let Some(geometry) = geometry else { return Ok(None) };
         let order = vec![SortExpr::new(key(&geometry), true, false)];
-        let query = Self { scan, conditions, order, k, columns: columns.into_iter().map(|(_, expr)| expr).collect() };
+        let query = Self { scan, conditions, order, k, columns };
         Ok(query.is_search().then_some(query))
     }
 
@@ -123,7 +123,7 @@ struct Flat {
     scan: LogicalPlan,
     conditions: Vec<Expr>,
     /// For each column of the plan.
-    columns: Vec<(String, Expr)>,
+    columns: Vec<Expr>,
     order: Option<Vec<SortExpr>>,
     k: Option<usize>,
 }
@@ -135,7 +135,7 @@ impl Flat {
             LogicalPlan::TableScan(scan) if scan.filters.is_empty() && scan.fetch.is_none() => {
                 let column = |name: &String| {
                     let relation = Some(TableReference::bare(INNER));
-                    (name.clone(), Expr::Column(Column { relation, name: name.clone(), spans: Default::default() }))
+                    Expr::Column(Column { relation, name: name.clone(), spans: Default::default() })
                 };
                 let columns = scan.projected_schema.fields().iter().map(|field| column(field.name())).collect();
                 let (conditions, scan) = (Vec::new(), plan.clone());
@@ -153,9 +153,9 @@ impl Flat {
             LogicalPlan::Projection(projection) => {
                 let Some(mut flat) = Self::of(&projection.input)? else { return Ok(None) };
                 let mut columns = Vec::with_capacity(projection.expr.len());
-                for (expr, field) in projection.expr.iter().zip(projection.schema.fields()) {
+                for expr in &projection.expr {
                     let Some(expr) = flat.over_scan(expr, projection.input.schema())? else { return Ok(None) };
-                    columns.push((field.name().clone(), expr.unalias_nested().data));
+                    columns.push(expr.unalias_nested().data);
                 }
                 flat.columns = columns;
                 Ok(Some(flat))
@@ -198,7 +198,7 @@ impl Flat {
                 let index = schema.maybe_index_of_column(&column);
                 match index.and_then(|index| self.columns.get(index)) {
                     // Its value is not looked at again.
-                    Some((_, over_scan)) => Ok(jumped(over_scan.clone())),
+                    Some(over_scan) => Ok(jumped(over_scan.clone())),
                     None => {
                         is_known = false;
                         Ok(Transformed::no(Expr::Column(column)))

@@ -83,29 +83,30 @@ pub(super) async fn update(runner: &Runner, update: Update) -> Result<Written, S
     }
     let change =
         Changing { runner, name, alias: &alias, from, selection: update.selection, returning: update.returning };
-    change.update(&update.assignments).await
+    change.update(&update.assignments, &mut Seen::new(runner)).await
 }
 
-/// Updates the records of a table, under an alias, that a join finds.
+/// Updates the records of a table, under an alias, that a join finds. What other joins of the
+/// statement have found must not be changed otherwise.
 pub(super) async fn update_where(
-    runner: &Runner,
+    (runner, seen): (&Runner, &mut Seen),
     (name, alias): (&ObjectName, &Ident),
     assignments: &[Assignment],
     from: Vec<TableWithJoins>,
     selection: Expr,
 ) -> Result<Written, SqlError> {
     let change = Changing { runner, name, alias, from, selection: Some(selection), returning: None };
-    change.update(assignments).await
+    change.update(assignments, seen).await
 }
 
 /// Deletes such records.
 pub(super) async fn delete_where(
-    runner: &Runner,
+    (runner, seen): (&Runner, &mut Seen),
     (name, alias): (&ObjectName, &Ident),
     from: Vec<TableWithJoins>,
     selection: Expr,
 ) -> Result<Written, SqlError> {
-    Changing { runner, name, alias, from, selection: Some(selection), returning: None }.delete().await
+    Changing { runner, name, alias, from, selection: Some(selection), returning: None }.delete(seen).await
 }
 
 /// A statement that changes the records which a query finds.
@@ -120,7 +121,7 @@ struct Changing<'s> {
 }
 
 impl Changing<'_> {
-    async fn update(self, assignments: &[Assignment]) -> Result<Written, SqlError> {
+    async fn update(self, assignments: &[Assignment], seen: &mut Seen) -> Result<Written, SqlError> {
         let Self { runner, alias, .. } = self;
         let target = Target::new(runner, self.name)?;
         let assignments = Assignments::new(&target, assignments)?;
@@ -130,10 +131,10 @@ impl Changing<'_> {
         let query = select(items, self.from, self.selection)?;
         let assignments = Some(assignments);
         let change = Change { alias: alias.clone(), query, assignments, returning, done: "changed", written: 0 };
-        change.run(runner, target).await
+        change.run(runner, target, seen).await
     }
 
-    async fn delete(self) -> Result<Written, SqlError> {
+    async fn delete(self, seen: &mut Seen) -> Result<Written, SqlError> {
         let Self { runner, alias, .. } = self;
         let target = Target::new(runner, self.name)?;
         let returning = Returning::new(runner, self.returning, &alias.value);
@@ -143,7 +144,7 @@ impl Changing<'_> {
         }
         let query = select(numbered(items), self.from, self.selection)?;
         let change = Change { alias: alias.clone(), query, assignments: None, returning, done: "deleted", written: 0 };
-        change.run(runner, target).await
+        change.run(runner, target, seen).await
     }
 }
 
@@ -158,7 +159,7 @@ pub(super) async fn delete(runner: &Runner, delete: Delete) -> Result<Written, S
     let (name, alias) = table_and_alias(&table)?;
     from.extend(delete.using.unwrap_or_default());
     let (selection, returning) = (delete.selection, delete.returning);
-    Changing { runner, name, alias: &alias, from, selection, returning }.delete().await
+    Changing { runner, name, alias: &alias, from, selection, returning }.delete(&mut Seen::new(runner)).await
 }
 
 /// A change of the records that a query finds. The query gives the old key, and the new rows or
@@ -174,7 +175,7 @@ struct Change {
 }
 
 impl Change {
-    async fn run(mut self, runner: &Runner, mut target: Target) -> Result<Written, SqlError> {
+    async fn run(mut self, runner: &Runner, mut target: Target, seen: &mut Seen) -> Result<Written, SqlError> {
         let names = match &self.assignments {
             Some(assignments) => assignments.names().to_vec(),
             None if self.returning.is_wanted() => target.column_names(),
@@ -184,7 +185,7 @@ impl Change {
         let mut runner = runner.clone();
         let mut query = self.query.clone();
         loop {
-            let changed = self.pass(&runner, &target, query, &names, is_own).await?;
+            let changed = self.pass(seen, &runner, &target, query, &names, is_own).await?;
             let Some(changed) = changed else { break };
             if !is_own {
                 let error = SqlError::Execution(format!(
@@ -215,6 +216,7 @@ impl Change {
     /// read, if there are any.
     async fn pass(
         &mut self,
+        seen: &mut Seen,
         runner: &Runner,
         target: &Target,
         query: Query,
@@ -224,14 +226,17 @@ impl Change {
         let key = RowShape::new(&target.schema, None, std::slice::from_ref(&target.schema.key.name))?;
         let shape = RowShape::new(&target.schema, target.point.as_deref(), names)?;
         let (mut stream, _) = runner.query(query).await?;
-        let mut seen = Seen::new(runner, self.assignments.is_some());
         let (mut all, memory) = (Vec::new(), runner.memory("the rows of an atomic statement"));
         let mut changed = Vec::new();
         while let Some(batch) = stream.next().await {
             let rows = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes)).and_then(|batch| {
                 let keys = key.shape(&batch.columns()[..1], batch.num_rows(), 0)?;
                 let rows = shape.shape(&batch.columns()[1..], batch.num_rows(), self.written)?;
-                if is_own { Ok((keys, rows)) } else { seen.first_ones(&keys, &rows, target) }
+                if is_own {
+                    Ok((keys, rows))
+                } else {
+                    seen.first_ones(&keys, &rows, target, self.assignments.is_some())
+                }
             });
             let (keys, rows) = rows.map_err(|error| after_writing(error, self.done, self.written))?;
             if runner.is_whole() {
@@ -381,30 +386,32 @@ fn insert_records(batch: &mut AtomicBatch, rows: &RecordBatch) -> Result<(), Sql
     }
 }
 
-/// The records that a join has found so far, which may be several times.
-struct Seen {
-    /// A digest of the new row of each key.
-    rows: HashMap<Key, u64>,
+/// The records that the joins of a statement have found so far, which may be several times.
+pub(super) struct Seen {
+    /// A digest of the new row of each key; `None` of one that is deleted.
+    rows: HashMap<Key, Option<u64>>,
     memory: Memory,
-    /// Whether the rows replace records. Then those of one record must be equal, because the order
-    /// in which a join finds them is not defined.
-    replaces: bool,
 }
 
 impl Seen {
-    fn new(runner: &Runner, replaces: bool) -> Self {
-        Self { rows: HashMap::new(), memory: runner.memory("the keys of a join"), replaces }
+    pub fn new(runner: &Runner) -> Self {
+        Self { rows: HashMap::new(), memory: runner.memory("the keys of a join") }
     }
 
-    /// The rows of keys that did not come before.
+    /// The rows of keys that did not come before. Those that replace one record must be equal,
+    /// because the order in which a join finds them is not defined.
     fn first_ones(
         &mut self,
         keys: &RecordBatch,
         rows: &RecordBatch,
         target: &Target,
+        replaces: bool,
     ) -> Result<(RecordBatch, RecordBatch), SqlError> {
-        let digests = if self.replaces { digests(rows)? } else { vec![0; keys.num_rows()] };
-        self.memory.take(keys.get_array_memory_size() + keys.num_rows() * size_of::<(Key, u64)>())?;
+        let digests = match replaces {
+            true => digests(rows)?.into_iter().map(Some).collect(),
+            false => vec![None; keys.num_rows()],
+        };
+        self.memory.take(keys.get_array_memory_size() + keys.num_rows() * size_of::<(Key, Option<u64>)>())?;
         let mut first = Vec::new();
         for (row, (key, digest)) in keys_of(keys, target)?.into_iter().zip(digests).enumerate() {
             match self.rows.entry(key) {

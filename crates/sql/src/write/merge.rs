@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::change::{delete_where, update_where};
+use super::change::{Seen, delete_where, update_where};
 use super::insert::insert;
 use super::target::{both, select, table_and_alias};
 use super::transaction::Transaction;
@@ -26,6 +26,7 @@ pub(super) async fn merge(runner: &Runner, merge: Merge) -> Result<Written, SqlE
     let own = (runner.is_atomic && runner.transaction.is_none())
         .then(|| Transaction::new(runner.memory("the rows of an atomic statement")));
     let runner = Runner { transaction: own.clone().or_else(|| runner.transaction.clone()), ..runner.clone() };
+    let mut seen = Seen::new(&runner);
     let merging = Merging { runner, name: name.clone(), alias, table: table.clone(), source, on: *merge.on };
     let mut written = 0;
     let mut before: Vec<(Kind, Expr)> = Vec::new();
@@ -39,7 +40,7 @@ pub(super) async fn merge(runner: &Runner, merge: Merge) -> Result<Written, SqlE
             wanted = both(Some(wanted), is_left);
         }
         before.push((kind, condition));
-        let rows = merging.run(kind, clause, wanted).await;
+        let rows = merging.run(kind, clause, wanted, &mut seen).await;
         written += rows.map_err(|error| after_writing(error, "merged", if own.is_some() { 0 } else { written }))?;
     }
     if let Some(own) = own {
@@ -79,7 +80,7 @@ struct Merging {
 
 impl Merging {
     /// Runs a clause for the rows that it is for, and returns their number.
-    async fn run(&self, kind: Kind, clause: MergeClause, wanted: Expr) -> Result<u64, SqlError> {
+    async fn run(&self, kind: Kind, clause: MergeClause, wanted: Expr, seen: &mut Seen) -> Result<u64, SqlError> {
         let (from, selection) = match kind {
             Kind::Matched => {
                 let on = Expr::Nested(Box::new(self.on.clone()));
@@ -88,6 +89,7 @@ impl Merging {
             Kind::NotInTarget => (vec![self.source.clone()], both(Some(self.has_no(&self.table)?), wanted)),
             Kind::NotInSource => (vec![self.table.clone()], both(Some(self.has_no(&self.source)?), wanted)),
         };
+        let changing = (&self.runner, seen);
         let written = match (kind, clause.action) {
             (Kind::NotInTarget, MergeAction::Insert(insertion)) => self.insert(insertion, from, selection).await?,
             (Kind::Matched | Kind::NotInSource, MergeAction::Update(update)) => {
@@ -96,10 +98,10 @@ impl Merging {
                         "write the condition after WHEN: WHEN MATCHED AND … THEN UPDATE SET …",
                     ));
                 }
-                update_where(&self.runner, (&self.name, &self.alias), &update.assignments, from, selection).await?
+                update_where(changing, (&self.name, &self.alias), &update.assignments, from, selection).await?
             }
             (Kind::Matched | Kind::NotInSource, MergeAction::Delete { .. }) => {
-                delete_where(&self.runner, (&self.name, &self.alias), from, selection).await?
+                delete_where(changing, (&self.name, &self.alias), from, selection).await?
             }
             _ => {
                 return Err(SqlError::refused(

@@ -87,8 +87,9 @@ impl Transaction {
     /// A statement has failed. A record was changed meanwhile, or an inserted key exists. Storage.
     pub fn commit(&self) -> Result<(), SqlError> {
         let mut state = self.state();
-        let changes = state.changes.take();
-        if state.has_failed {
+        let (changes, has_failed) = (state.changes.take(), state.has_failed);
+        drop(state);
+        if has_failed {
             return Err(SqlError::Execution(
                 "a statement of the transaction had failed, so nothing was changed".to_owned(),
             ));

@@ -93,9 +93,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let block = intent.acquire(BLOCK_LENGTH, ROOT)?;
         let leaf = intent.acquire_aligned(layout.node_length(), layout.alignment, block + head(0))?;
         let backend = pool.backend();
-        debug_assert!(
-            (leaf..leaf + layout.node_length()).step_by(WORD_LENGTH as usize).all(|offset| backend.load(offset) == 0)
-        );
+        let mut fresh = (leaf..leaf + layout.node_length()).step_by(WORD_LENGTH as usize);
+        if fresh.any(|offset| backend.load(offset) != 0) {
+            return Err(blocks::damaged(
+                pool,
+                leaf,
+                "a block of a new pool is not empty; remove the file, which has no tree",
+            ));
+        }
         (block..block + BLOCK_LENGTH).step_by(WORD_LENGTH as usize).for_each(|offset| backend.store(offset, 0));
         let words = [
             (DIMENSIONS, D as u64),
