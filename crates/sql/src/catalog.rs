@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::common::plan_err;
+use datafusion::common::{ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
-use terrane::Store;
+use terrane::schema::Schema;
+use terrane::{Snapshot, Store};
 
 use crate::error::SqlError;
 use crate::files::{FileTable, is_file_name};
@@ -28,6 +29,8 @@ pub(crate) struct CatalogOptions {
     pub unreadable: Option<String>,
     /// The datasets of the statement, whose states are of one moment.
     pub datasets: Vec<String>,
+    /// Values for which plans are made whose parameters stay open.
+    pub values: Option<Arc<[ScalarValue]>>,
 }
 
 /// The catalog of a statement.
@@ -44,6 +47,17 @@ impl StatementCatalog {
     /// The same tables in their newest state.
     pub fn renewed(&self) -> Self {
         Self::new(self.0.store.clone(), self.0.options.clone())
+    }
+
+    /// The tables in their newest state, for a plan whose parameters stay open.
+    pub fn open(&self, values: Arc<[ScalarValue]>) -> Self {
+        Self::new(self.0.store.clone(), CatalogOptions { values: Some(values), ..self.0.options.clone() })
+    }
+
+    /// The statement's datasets with their schemas.
+    pub fn schemas(&self) -> Vec<(String, Arc<Schema>)> {
+        let schema = |name: &String| self.target(name).ok().map(|table| (name.clone(), table.snapshot().schema()));
+        self.0.options.datasets.iter().filter_map(schema).collect()
     }
 
     /// Adds a table, in place of one that has its name.
@@ -109,8 +123,15 @@ impl Tables {
         let Ok(snapshots) = self.store.snapshots(names) else { return };
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, snapshot) in names.iter().zip(snapshots) {
-            let table = DatasetTable::new(name.clone(), snapshot, self.options.pushes_down);
-            tables.insert(name.clone(), Arc::new(table));
+            tables.insert(name.clone(), Arc::new(self.table_of(name, snapshot)));
+        }
+    }
+
+    fn table_of(&self, name: &str, snapshot: Snapshot) -> DatasetTable {
+        let table = DatasetTable::new(name.to_owned(), snapshot, self.options.pushes_down);
+        match &self.options.values {
+            Some(values) => table.open(values.clone()),
+            None => table,
         }
     }
 
@@ -136,7 +157,7 @@ impl Tables {
         }
         let table: Arc<dyn TableProvider> = if self.is_dataset(name) {
             let dataset = self.store.dataset(name).map_err(|error| DataFusionError::External(Box::new(error)))?;
-            Arc::new(DatasetTable::new(name.to_owned(), dataset.snapshot(), self.options.pushes_down))
+            Arc::new(self.table_of(name, dataset.snapshot()))
         } else if self.options.reads_files && is_file_name(name) {
             Arc::new(FileTable::open(Path::new(name))?)
         } else {

@@ -20,7 +20,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Between, BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable, Join, LogicalPlan, Operator, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, lit,
+    ScalarUDF, ScalarUDFImpl, Signature, TryCast, Volatility, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -195,8 +195,12 @@ fn compared(binary: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
-/// A literal rounded to float32, if it is within range.
+/// A literal rounded to float32, if it is within range. A parameter whose value is open is within
+/// range, as others are not filled in: [`is_within_float32`].
 fn rounded(expr: &Expr) -> Option<Expr> {
+    if let Expr::Placeholder(_) = expr {
+        return Some(cast(expr.clone(), DataType::Float32));
+    }
     let Expr::Literal(value, metadata) = expr else { return None };
     let float = match value {
         ScalarValue::Float64(Some(value)) => *value as f32,
@@ -204,12 +208,19 @@ fn rounded(expr: &Expr) -> Option<Expr> {
         ScalarValue::UInt64(Some(value)) => *value as f32,
         _ => return None,
     };
-    let is_beyond = float.is_infinite() && !matches!(value, ScalarValue::Float64(Some(value)) if value.is_infinite());
-    (!is_beyond).then(|| Expr::Literal(ScalarValue::Float32(Some(float)), metadata.clone()))
+    is_within_float32(value).then(|| Expr::Literal(ScalarValue::Float32(Some(float)), metadata.clone()))
+}
+
+/// Whether a number stays finite as float32, or is infinite.
+pub(crate) fn is_within_float32(value: &ScalarValue) -> bool {
+    match value {
+        ScalarValue::Float64(Some(value)) => value.is_infinite() || !(*value as f32).is_infinite(),
+        _ => true,
+    }
 }
 
 /// The form of a literal in which equal values have equal bits, if it is another one.
-fn plain_literal(value: &ScalarValue) -> Option<ScalarValue> {
+pub(crate) fn plain_literal(value: &ScalarValue) -> Option<ScalarValue> {
     match value {
         ScalarValue::Float64(Some(float)) if plain64(*float).to_bits() != float.to_bits() => {
             Some(ScalarValue::Float64(Some(plain64(*float))))

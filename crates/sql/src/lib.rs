@@ -16,6 +16,7 @@ mod functions;
 mod geographies;
 mod geometry;
 mod join;
+mod kept;
 mod lateral;
 mod nearest;
 mod operators;

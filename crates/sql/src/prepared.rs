@@ -1,27 +1,90 @@
 //! Prepared statements and the values of parameters.
 //!
-//! A prepared statement is kept as it was parsed. Each execution plans it anew, so it sees the
-//! newest state and takes the indexes that fit the values.
+//! A prepared statement is kept as it was parsed, and with a physical plan if its parameters can
+//! stay open there. Else each execution plans it anew. Either way it sees the newest state, and
+//! takes the indexes that fit the values.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use arrow_schema::DataType as ArrowType;
+use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, Expr, Statement as SqlStatement, UnaryOperator, Value, Visit, Visitor,
 };
 
+use crate::comparisons::plain_literal;
 use crate::error::SqlError;
+use crate::kept::KeptPlan;
 use crate::write::is_write;
+
+/// Maximal number of plans of one statement, which differ in the types of the values.
+const PLANS_MAX: usize = 16;
 
 /// The prepared statements of a session.
 #[derive(Default)]
-pub(crate) struct Prepared(HashMap<String, (Vec<DataType>, SqlStatement)>);
+pub(crate) struct Prepared(HashMap<String, Arc<PreparedStatement>>);
+
+/// A prepared statement.
+pub(crate) struct PreparedStatement {
+    types: Vec<DataType>,
+    statement: SqlStatement,
+    /// By the types of the values; `None` where each execution plans the statement anew.
+    plans: Mutex<HashMap<Vec<ArrowType>, Option<Arc<KeptPlan>>>>,
+}
+
+impl PreparedStatement {
+    fn plans(&self) -> MutexGuard<'_, HashMap<Vec<ArrowType>, Option<Arc<KeptPlan>>>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A prepared statement with values of its parameters.
+pub(crate) struct Execution {
+    prepared: Arc<PreparedStatement>,
+    pub params: Vec<Expr>,
+    /// The values, if all are plain ones.
+    pub values: Option<Arc<[ScalarValue]>>,
+}
+
+impl Execution {
+    /// The query, if it may have a plan that is kept.
+    pub fn query(&self) -> Option<&SqlStatement> {
+        let statement = &self.prepared.statement;
+        matches!(statement, SqlStatement::Query(_)).then_some(statement)
+    }
+
+    pub fn statement(&self) -> Box<Statement> {
+        Box::new(Statement::Statement(Box::new(self.prepared.statement.clone())))
+    }
+
+    /// What was kept for values of these types, if the statement was run with such.
+    pub fn kept(&self, values: &[ScalarValue]) -> Option<Option<Arc<KeptPlan>>> {
+        self.prepared.plans().get(&types_of(values)).cloned()
+    }
+
+    /// Keeps a plan for values of these types, or that there is none.
+    pub fn keep(&self, values: &[ScalarValue], plan: Option<Arc<KeptPlan>>) {
+        let mut plans = self.prepared.plans();
+        if plans.len() >= PLANS_MAX {
+            plans.clear();
+        }
+        plans.insert(types_of(values), plan);
+    }
+}
+
+fn types_of(values: &[ScalarValue]) -> Vec<ArrowType> {
+    values.iter().map(ScalarValue::data_type).collect()
+}
 
 /// The next step of a statement.
 pub(crate) enum Step {
     /// Run the statement with values of its parameters.
     Run(Box<Statement>, Vec<Expr>),
+    /// Run a prepared statement.
+    Execute(Execution),
     /// It is done.
     Done,
 }
@@ -33,12 +96,17 @@ impl Prepared {
             Statement::Statement(inner) => match &**inner {
                 SqlStatement::Execute { name: Some(name), .. } => {
                     let prepared = self.0.get(name.to_string().trim_matches('"'));
-                    prepared.is_some_and(|(_, statement)| is_write(statement))
+                    prepared.is_some_and(|prepared| is_write(&prepared.statement))
                 }
                 inner => is_write(inner),
             },
             _ => false,
         }
+    }
+
+    /// Forgets the plans, which were made with other settings.
+    fn forget_plans(&self) {
+        self.0.values().for_each(|prepared| prepared.plans().clear());
     }
 
     /// Keeps, forgets or fills in a prepared statement.
@@ -49,7 +117,10 @@ impl Prepared {
         let run = |statement| Step::Run(Box::new(statement), params.iter().map(Param::literal).collect());
         let inner = match statement {
             Statement::Statement(inner) => inner,
-            other => return Ok(run(other)),
+            other => {
+                self.forget_plans();
+                return Ok(run(other));
+            }
         };
         match *inner {
             SqlStatement::Prepare { name, data_types, statement } => {
@@ -58,7 +129,8 @@ impl Prepared {
                         "the statement {name} is prepared already; DEALLOCATE it first"
                     )));
                 }
-                self.0.insert(name.value, (data_types, *statement));
+                let prepared = PreparedStatement { types: data_types, statement: *statement, plans: Mutex::default() };
+                self.0.insert(name.value, Arc::new(prepared));
                 Ok(Step::Done)
             }
             SqlStatement::Deallocate { name, .. } => {
@@ -71,7 +143,8 @@ impl Prepared {
             }
             SqlStatement::Execute { name, parameters, .. } => {
                 let name = name.map(|name| name.to_string()).unwrap_or_default();
-                let (types, statement) = self.0.get(name.trim_matches('"')).ok_or_else(|| unknown(&name))?;
+                let prepared = self.0.get(name.trim_matches('"')).ok_or_else(|| unknown(&name))?;
+                let types = &prepared.types;
                 if !types.is_empty() && types.len() != parameters.len() {
                     let (wanted, given) = (types.len(), parameters.len());
                     return Err(SqlError::refused(format!(
@@ -87,12 +160,57 @@ impl Prepared {
                     }
                     Ok(typed(value, types.get(number)))
                 });
-                let values = values.collect::<Result<Vec<Expr>, SqlError>>()?;
-                Ok(Step::Run(Box::new(Statement::Statement(Box::new(statement.clone()))), values))
+                let params = values.collect::<Result<Vec<Expr>, SqlError>>()?;
+                let values = params.iter().map(plain_value).collect::<Option<Arc<[ScalarValue]>>>();
+                Ok(Step::Execute(Execution { prepared: prepared.clone(), params, values }))
+            }
+            SqlStatement::Set(_) => {
+                self.forget_plans();
+                Ok(run(Statement::Statement(inner)))
             }
             other => Ok(run(Statement::Statement(Box::new(other)))),
         }
     }
+}
+
+/// The value of a literal as a plan has it, if it is not null.
+fn plain_value(expr: &Expr) -> Option<ScalarValue> {
+    let value = match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Boolean(truth) => ScalarValue::Boolean(Some(*truth)),
+            Value::SingleQuotedString(text) => ScalarValue::Utf8(Some(text.clone())),
+            Value::Number(number, _) => number_of(number)?,
+            _ => return None,
+        },
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match &**expr {
+            Expr::Value(value) => match &value.value {
+                Value::Number(number, _) => number_of(&format!("-{number}"))?,
+                _ => return None,
+            },
+            _ => return None,
+        },
+        Expr::Cast { expr, data_type, .. } => match (plain_value(expr)?, data_type) {
+            (value @ ScalarValue::Float64(_), DataType::Double(_) | DataType::DoublePrecision | DataType::Float8) => {
+                value
+            }
+            (ScalarValue::Int64(Some(value)), DataType::Double(_) | DataType::DoublePrecision | DataType::Float8) => {
+                ScalarValue::Float64(Some(value as f64))
+            }
+            (value @ ScalarValue::Int64(_), DataType::BigInt(_) | DataType::Int8(_)) => value,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(plain_literal(&value).unwrap_or(value))
+}
+
+fn number_of(text: &str) -> Option<ScalarValue> {
+    if let Ok(integer) = text.parse::<i64>() {
+        return Some(ScalarValue::Int64(Some(integer)));
+    }
+    let is_float = text.contains(['.', 'e', 'E']);
+    let float = text.parse::<f64>().ok().filter(|float| is_float && float.is_finite())?;
+    Some(ScalarValue::Float64(Some(float)))
 }
 
 fn unknown(name: &str) -> SqlError {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, MemoryCatalogProviderList};
+use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{LogicalPlan, Statement as PlanStatement};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionContext};
 use datafusion::sql::parser::Statement;
@@ -17,6 +18,7 @@ use terrane::Store;
 
 use crate::catalog::{CATALOG, StatementCatalog};
 use crate::error::SqlError;
+use crate::kept::{KeptPlan, declared, open_parameters, typed};
 use crate::statement::{Names, found, prepare};
 use crate::write::Transaction;
 
@@ -48,9 +50,7 @@ impl Runner {
     /// It cannot be planned, or changes something.
     pub async fn run(&self, mut statement: Statement) -> Result<(SendableRecordBatchStream, SchemaRef), SqlError> {
         let context = self.context(&statement);
-        let catalog = self.catalog.clone();
-        let columns = Box::new(move |table: &str| catalog.columns(table));
-        prepare(&mut statement, &Names { tables: self.catalog.table_names(), columns }, &self.params)?;
+        prepare(&mut statement, &self.names(), Some(&self.params))?;
         let failed = |error| SqlError::planning(&error, &self.text);
         let plan: LogicalPlan = context.state().statement_to_plan(statement).await.map_err(failed)?;
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false);
@@ -61,6 +61,32 @@ impl Runner {
         let schema = plan.schema();
         let stream = execute_stream(plan, state.task_ctx());
         stream.map(|stream| (stream, schema)).map_err(|error| SqlError::execution(&error, self.memory_bytes))
+    }
+
+    fn names(&self) -> Names {
+        let catalog = self.catalog.clone();
+        let columns = Box::new(move |table: &str| catalog.columns(table));
+        Names { tables: self.catalog.table_names(), columns }
+    }
+
+    /// The plan of a query whose parameters stay open, made as for the values; `None` if each
+    /// execution has to plan the query. Errors are left to such a plan too.
+    pub async fn keep(&self, query: SqlStatement, values: &Arc<[ScalarValue]>) -> Option<KeptPlan> {
+        let runner = Self { catalog: self.catalog.open(values.clone()), ..self.clone() };
+        let mut statement = Statement::Statement(Box::new(query));
+        let context = runner.context(&statement);
+        prepare(&mut statement, &runner.names(), None).ok()?;
+        let Statement::Statement(query) = statement else { return None };
+        let declared = Statement::Statement(Box::new(declared(*query, values)?));
+        let state = context.state();
+        let plan = match state.statement_to_plan(declared).await.ok()? {
+            LogicalPlan::Statement(PlanStatement::Prepare(prepare)) => Arc::unwrap_or_clone(prepare.input),
+            _ => return None,
+        };
+        let plan = typed(plan, values).ok()??;
+        let plan = open_parameters(state.optimize(&plan).ok()?).ok()?;
+        let plan = state.query_planner().create_physical_plan(&plan, &state).await.ok()?;
+        KeptPlan::new(plan, runner.catalog.schemas(), self.store.dataset_names(), state.task_ctx())
     }
 
     /// Whether all rows of a statement are written together.

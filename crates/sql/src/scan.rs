@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::iter::StepBy;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -25,6 +26,7 @@ use terrane_space::geometry::point_wkb;
 
 use crate::comparisons::plain_floats;
 use crate::nearest::NearestScan;
+use crate::table::OpenScan;
 
 /// Number of scans and other consumers that share the working memory of the store.
 pub(crate) const SHARERS: usize = 4;
@@ -39,7 +41,7 @@ pub(crate) enum Origin {
 }
 
 /// What a scan reads.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub dataset: String,
     pub snapshot: Snapshot,
@@ -54,6 +56,8 @@ pub(crate) struct Source {
     pub condition: String,
     pub limit: Option<usize>,
     pub pushes_down: bool,
+    /// The filters, if their parameters are open.
+    pub open: Option<OpenScan>,
 }
 
 impl Source {
@@ -107,6 +111,20 @@ impl ScanExec {
 
     pub fn shared_source(&self) -> Arc<Source> {
         self.source.clone()
+    }
+
+    /// The scan with values of its parameters, of a newer state; `None` if the engine judges the
+    /// filters in another way with them.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::scan`].
+    pub fn filled(&self, snapshot: Snapshot, values: &Arc<[ScalarValue]>) -> Result<Option<Self>> {
+        let query = self.source.open.as_ref().and_then(|open| open.query(self.source.limit, values.clone()));
+        let Some(query) = query else { return Ok(None) };
+        let filled = Self::new(Source { snapshot, query, open: None, ..(*self.source).clone() })?;
+        // The plan above was made for this number of parts.
+        let properties = self.properties.clone();
+        Ok(Some(Self { nearest: self.nearest.clone(), properties, ..filled }))
     }
 
     /// The source, if all its rows are read and an index may be used.
@@ -180,8 +198,8 @@ impl ExecutionPlan for ScanExec {
             scan: self.scan.clone(),
             nearest: self.nearest.clone(),
             found: VecDeque::new(),
-            // All parts, if the nearest rows turn out not to suffice.
-            parts: if self.nearest.is_some() { 0..self.scan.parts() } else { partition..partition + 1 },
+            // Fewer partitions than parts: all are read if the nearest rows turn out not to suffice.
+            parts: (partition..self.scan.parts()).step_by(self.properties.partitioning.partition_count()),
             rows: None,
             counters: Counters::new(&self.metrics, partition),
         };
@@ -201,7 +219,7 @@ struct Reading {
     /// The nearest rows.
     found: VecDeque<RecordBatch>,
     /// The parts to read.
-    parts: Range<usize>,
+    parts: StepBy<Range<usize>>,
     rows: Option<ScanRows>,
     counters: Counters,
 }
@@ -212,7 +230,7 @@ impl Batches for Reading {
             && let Some(found) = nearest.find(&self.source, &mut |rows| self.counters.set(rows))?
         {
             self.found = found.into();
-            self.parts = 0..0;
+            self.parts = (0..0).step_by(1);
         }
         if let Some(batch) = self.found.pop_front() {
             self.counters.rows.add(batch.num_rows());

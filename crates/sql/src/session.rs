@@ -1,6 +1,6 @@
 //! Sessions: statements run in order against a store.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,10 +29,11 @@ use crate::error::SqlError;
 use crate::functions;
 use crate::geographies::GeographyRule;
 use crate::join::SpatialJoinRule;
+use crate::kept::KeptPlan;
 use crate::lateral::{LateralQueryPlanner, LateralRule};
 use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
-use crate::prepared::{Param, Prepared, Step};
+use crate::prepared::{Execution, Param, Prepared, Step};
 use crate::runner::{Memory, Runner};
 use crate::statement::{datasets_of, parse};
 use crate::write::{self, Transaction};
@@ -84,6 +85,7 @@ pub struct Session {
     memory_bytes: usize,
     reads_files: bool,
     prepared: Mutex<Prepared>,
+    kept_runs: AtomicU64,
     transaction: Mutex<Option<Arc<Transaction>>>,
 }
 
@@ -166,6 +168,7 @@ impl Session {
             memory_bytes: options.memory_bytes,
             reads_files: options.reads_files,
             prepared: Mutex::default(),
+            kept_runs: AtomicU64::new(0),
             transaction: Mutex::default(),
         })
     }
@@ -200,7 +203,14 @@ impl Session {
     ) -> Result<Option<Answer>, SqlError> {
         let Some(statement) = script.statements.pop_front() else { return Ok(None) };
         let step = self.prepared().step(statement, params)?;
-        let Step::Run(statement, params) = step else { return Ok(Some(self.nothing())) };
+        let (statement, params) = match step {
+            Step::Done => return Ok(Some(self.nothing())),
+            Step::Run(statement, params) => (statement, params),
+            Step::Execute(execution) => match self.run_kept(&execution, store) {
+                Some(answer) => return Ok(Some(answer)),
+                None => (execution.statement(), execution.params),
+            },
+        };
         if let Statement::Statement(inner) = &*statement
             && let Some(ended) = self.begin_or_end(inner)
         {
@@ -208,24 +218,11 @@ impl Session {
         }
         let transaction = self.transaction().clone();
         transaction.as_ref().map_or(Ok(()), |transaction| transaction.check())?;
-        let unreadable = transaction.as_ref().and_then(|transaction| transaction.changed_table());
-        let options = self.options();
-        let catalog = CatalogOptions {
-            pushes_down: options.pushdown,
-            reads_files: self.reads_files,
-            unreadable,
-            datasets: datasets_of(&statement, &store.dataset_names()),
-        };
+        let datasets = datasets_of(&statement, &store.dataset_names());
         let runner = Runner {
-            store: store.clone(),
-            catalog: StatementCatalog::new(store.clone(), catalog),
-            session: self.context.clone(),
             params: Arc::new(params),
             text: script.text.as_str().into(),
-            memory_bytes: self.memory_bytes,
-            reads_files: self.reads_files,
-            is_atomic: options.atomic,
-            transaction: transaction.clone(),
+            ..self.runner(store, datasets, transaction.clone())
         };
         let statement = match *statement {
             Statement::Statement(inner) if write::is_run_here(&inner) => {
@@ -240,6 +237,59 @@ impl Session {
         check_reads(&statement)?;
         let (stream, schema) = self.block_on(async move { runner.run(statement).await })?;
         Ok(Some(self.answer(stream, schema)))
+    }
+
+    /// A runner of a statement without parameters.
+    fn runner(&self, store: &Arc<Store>, datasets: Vec<String>, transaction: Option<Arc<Transaction>>) -> Runner {
+        let options = self.options();
+        let unreadable = transaction.as_ref().and_then(|transaction| transaction.changed_table());
+        let catalog = CatalogOptions {
+            pushes_down: options.pushdown,
+            reads_files: self.reads_files,
+            unreadable,
+            datasets,
+            values: None,
+        };
+        Runner {
+            store: store.clone(),
+            catalog: StatementCatalog::new(store.clone(), catalog),
+            session: self.context.clone(),
+            params: Arc::default(),
+            text: "".into(),
+            memory_bytes: self.memory_bytes,
+            reads_files: self.reads_files,
+            is_atomic: options.atomic,
+            transaction,
+        }
+    }
+
+    /// Runs a prepared query through a plan that is kept; `None` if it has to be planned anew.
+    fn run_kept(&self, execution: &Execution, store: &Arc<Store>) -> Option<Answer> {
+        let (query, values) = (execution.query()?, execution.values.as_ref()?);
+        if self.transaction().is_some() {
+            return None;
+        }
+        let usable = |kept: Arc<KeptPlan>| kept.snapshots(store).map(|snapshots| (kept, snapshots));
+        let (kept, snapshots) = match execution.kept(values) {
+            Some(None) => return None,
+            Some(Some(kept)) => usable(kept),
+            None => None,
+        }
+        .or_else(|| {
+            let statement = *execution.statement();
+            let runner = self.runner(store, datasets_of(&statement, &store.dataset_names()), None);
+            let (query, planned) = (query.clone(), values.clone());
+            let kept = self.block_on(async move { Ok(runner.keep(query, &planned).await.map(Arc::new)) });
+            let kept = kept.ok().flatten();
+            execution.keep(values, kept.clone());
+            kept.and_then(usable)
+        })?;
+        let _runtime = self.runtime.enter();
+        // What fails is planned anew, which says why.
+        let stream = kept.run(&snapshots, values).ok().flatten()?;
+        self.kept_runs.fetch_add(1, Ordering::Relaxed);
+        let schema = stream.schema();
+        Some(self.answer(stream, schema))
     }
 
     fn write(&self, runner: Runner, statement: SqlStatement) -> Result<Answer, SqlError> {
@@ -307,6 +357,11 @@ impl Session {
         let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
         let schema = Arc::new(Schema::empty());
         Answer { batches, task: None, stop: None, done: None, schema, memory_bytes, runtime }
+    }
+
+    /// Number of executions of prepared queries that took a plan of before.
+    pub fn kept_runs(&self) -> u64 {
+        self.kept_runs.load(Ordering::Relaxed)
     }
 
     /// The names of all functions.

@@ -86,9 +86,9 @@ pub(crate) struct Names {
     pub columns: ColumnNames,
 }
 
-/// Prepares a parsed statement for planning: sets its parameters, completes names, and makes casts
-/// to geometries calls.
-pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: &[Expr]) -> Result<(), SqlError> {
+/// Prepares a parsed statement for planning: sets its parameters, which stay open without values,
+/// completes names, and makes casts to geometries calls.
+pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: Option<&[Expr]>) -> Result<(), SqlError> {
     match statement {
         Statement::Statement(statement) => rewrite(&mut **statement, names, params),
         Statement::Explain(explain) => prepare(&mut explain.statement, names, params),
@@ -96,7 +96,11 @@ pub(crate) fn prepare(statement: &mut Statement, names: &Names, params: &[Expr])
     }
 }
 
-fn rewrite<S: VisitMut + ast::Visit>(statement: &mut S, names: &Names, params: &[Expr]) -> Result<(), SqlError> {
+fn rewrite<S: VisitMut + ast::Visit>(
+    statement: &mut S,
+    names: &Names,
+    params: Option<&[Expr]>,
+) -> Result<(), SqlError> {
     let mut seen = Seen::default();
     let _ = ast::Visit::visit(&*statement, &mut seen);
     let tables = seen.relations.iter().map(|name| found(&names.tables, name).unwrap_or(name));
@@ -198,7 +202,7 @@ struct Rewriter<'n> {
     tables: &'n [String],
     columns: Vec<String>,
     aliases: HashSet<String>,
-    params: &'n [Expr],
+    params: Option<&'n [Expr]>,
 }
 
 impl Rewriter<'_> {
@@ -219,14 +223,16 @@ impl Rewriter<'_> {
         }
     }
 
-    fn parameter(&self, name: &str) -> Result<Expr, String> {
+    /// The value of a parameter; `None` if it stays open.
+    fn parameter(&self, name: &str) -> Result<Option<Expr>, String> {
         let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
         let Some(number) = number.filter(|number| *number > 0) else {
             return Err(format!("{name} is not a parameter; the first one is $1"));
         };
-        match self.params.get(number - 1) {
-            Some(value) => Ok(value.clone()),
-            None => Err(format!("parameter ${number} has no value; {} given", self.params.len())),
+        let Some(params) = self.params else { return Ok(None) };
+        match params.get(number - 1) {
+            Some(value) => Ok(Some(value.clone())),
+            None => Err(format!("parameter ${number} has no value; {} given", params.len())),
         }
     }
 }
@@ -262,7 +268,8 @@ impl VisitorMut for Rewriter<'_> {
             Expr::Value(value) => {
                 if let Value::Placeholder(name) = &value.value {
                     match self.parameter(name) {
-                        Ok(value) => *expr = value,
+                        Ok(Some(value)) => *expr = value,
+                        Ok(None) => {}
                         Err(reason) => return ControlFlow::Break(reason),
                     }
                 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, internal_datafusion_err};
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Snapshot};
 
 use crate::geometry::{WGS84_SRID, geometry_field};
+use crate::kept::filled;
 use crate::pushdown::{Pushed, Translator};
 use crate::scan::{Origin, ScanExec, Source};
 
@@ -27,13 +28,20 @@ pub(crate) struct DatasetTable {
     schema: Arc<Schema>,
     arrow: SchemaRef,
     pushes_down: bool,
+    /// Values with which a plan is made whose parameters stay open.
+    values: Option<Arc<[ScalarValue]>>,
 }
 
 impl DatasetTable {
     pub fn new(dataset: String, snapshot: Snapshot, pushes_down: bool) -> Self {
         let schema = snapshot.schema();
         let arrow = arrow_schema(&schema);
-        Self { dataset, snapshot, schema, arrow, pushes_down }
+        Self { dataset, snapshot, schema, arrow, pushes_down, values: None }
+    }
+
+    /// The table for a plan whose parameters stay open. It is made as for the values.
+    pub fn open(self, values: Arc<[ScalarValue]>) -> Self {
+        Self { values: Some(values), ..self }
     }
 
     /// The state that is read.
@@ -65,7 +73,26 @@ impl DatasetTable {
 
     fn translate(&self, filter: &Expr) -> Option<Pushed> {
         let translator = Translator { schema: &self.schema, geometry: self.geometry() };
-        if self.pushes_down { translator.translate(filter) } else { None }
+        match &self.values {
+            _ if !self.pushes_down => None,
+            Some(values) => translator.translate(&filled(filter, values, &self.arrow).ok()?),
+            None => translator.translate(filter),
+        }
+    }
+
+    /// A query of columns with filters and a limit; `None` if a filter has no translation.
+    fn query(&self, filters: &[Expr], limit: Option<usize>, columns: &[String]) -> Option<(Query, Vec<bool>)> {
+        let mut query = Query::new().columns(columns);
+        let mut is_exact = Vec::with_capacity(filters.len());
+        for filter in filters {
+            let pushed = self.translate(filter)?;
+            is_exact.push(pushed.is_exact);
+            query = pushed.add_to(query);
+        }
+        if let Some(limit) = limit {
+            query = query.limit(limit as u64);
+        }
+        Some((query, is_exact))
     }
 }
 
@@ -119,14 +146,6 @@ impl TableProvider for DatasetTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let mut query = Query::new();
-        for filter in filters {
-            let untranslated = || internal_datafusion_err!("a filter was pushed down without a translation: {filter}");
-            query = self.translate(filter).ok_or_else(untranslated)?.add_to(query);
-        }
-        if let Some(limit) = limit {
-            query = query.limit(limit as u64);
-        }
         let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
         let projection = projection.unwrap_or(&all);
         let mut columns: Vec<String> = Vec::new();
@@ -146,6 +165,8 @@ impl TableProvider for DatasetTable {
                 _ => Origin::Column(position(self.arrow.field(*index).name())),
             });
         }
+        let untranslated = || internal_datafusion_err!("a filter was pushed down without a translation: {filters:?}");
+        let (query, is_exact) = self.query(filters, limit, &columns).ok_or_else(untranslated)?;
         let schema: SchemaRef = Arc::new(self.arrow.project(projection)?);
         let mut condition = String::new();
         if !filters.is_empty() {
@@ -161,15 +182,38 @@ impl TableProvider for DatasetTable {
         let source = Source {
             dataset: self.dataset.clone(),
             snapshot: self.snapshot.clone(),
-            query: query.columns(columns),
+            query,
             origins,
             geometry: schema.index_of(self.geometry()).ok(),
             schema,
             condition,
             limit,
             pushes_down: self.pushes_down,
+            open: self.values.is_some().then(|| {
+                let table = self.clone();
+                OpenScan { table, filters: filters.to_vec(), is_exact, columns }
+            }),
         };
         Ok(Arc::new(ScanExec::new(source)?))
+    }
+}
+
+/// What a scan with open parameters needs to be filled in.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenScan {
+    table: DatasetTable,
+    filters: Vec<Expr>,
+    /// Whether the engine judges each filter exactly.
+    is_exact: Vec<bool>,
+    columns: Vec<String>,
+}
+
+impl OpenScan {
+    /// The scan's query with values; `None` if the engine judges a filter in another way than the
+    /// plan has it.
+    pub fn query(&self, limit: Option<usize>, values: Arc<[ScalarValue]>) -> Option<Query> {
+        let (query, is_exact) = self.table.clone().open(values).query(&self.filters, limit, &self.columns)?;
+        (is_exact == self.is_exact).then_some(query)
     }
 }
 

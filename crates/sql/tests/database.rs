@@ -55,7 +55,7 @@ impl Database {
 }
 
 pub struct Connection {
-    session: Session,
+    pub session: Session,
     store: Arc<Store>,
 }
 
