@@ -153,7 +153,7 @@ impl Import<'_> {
     fn new_schema(&mut self, first: Source, union: &mut Union) -> Result<Schema, Failure> {
         // The warnings of a file may explain why it is refused.
         let mut schema = source::schema_of(self.arguments, &first).inspect_err(|_| self.warn(&first))?;
-        let bare = Schema { columns: Vec::new(), ..schema.clone() };
+        let bare = schema.without_attributes();
         union.add(first);
         for number in 1..self.arguments.files.len() {
             union.add(source::open(self.arguments, self.common, (self.inputs, number), Some(&bare))?);

@@ -50,6 +50,7 @@ fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory:
         geometry: match &schema.geometry {
             GeometryColumn::Point { x, y } => GeometryColumns::Coordinates { x: name(x), y: name(y) },
             GeometryColumn::Geometry { name: geometry } => GeometryColumns::Column { name: name(geometry) },
+            GeometryColumn::None => GeometryColumns::None,
         },
         planar: schema.system == CoordinateSystem::Planar,
         ..WriteOptions::default()

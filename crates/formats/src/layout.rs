@@ -44,10 +44,10 @@ impl Layout {
     ) -> Result<Layout, FormatError> {
         let mut geometry = find_geometry(path, seen, options, has_own_geometry)?;
         let mut warnings = Vec::new();
-        if geometry == GeometryColumns::None && !has_own_geometry {
+        if geometry == GeometryColumns::None && !has_own_geometry && !options.no_geometry {
             geometry = coordinates_with_bad_values(seen);
         }
-        if geometry == GeometryColumns::None && !has_own_geometry {
+        if geometry == GeometryColumns::None && !has_own_geometry && !options.no_geometry {
             warnings.extend(seen.iter().filter_map(|column| column.observed.geometry_warning(column.name)));
         }
         let columns = seen
@@ -111,7 +111,7 @@ pub(crate) fn find_geometry(
     if let Some(named) = named_geometry(path, &names, options, has_own_geometry)? {
         return Ok(named);
     }
-    if has_own_geometry {
+    if has_own_geometry || options.no_geometry {
         return Ok(GeometryColumns::None);
     }
     if let Some(column) = seen.iter().find(|column| column.observed.looks_like_geometry()) {

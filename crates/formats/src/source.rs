@@ -71,6 +71,8 @@ pub struct ReadOptions {
     /// The name of a geometry beside the columns of a record (GeoJSON, NDJSON), instead of
     /// `geometry`. Unused if a column has it.
     pub own_geometry_name: Option<String>,
+    /// Whether no column is taken as a geometry.
+    pub no_geometry: bool,
     /// The column that holds the longitude (or x).
     pub x: Option<String>,
     /// The column that holds the latitude (or y).

@@ -65,6 +65,7 @@ pub fn fit_to(options: &mut ReadOptions, schema: &Schema) {
             options.geometry = Some(name.clone());
             options.own_geometry_name = Some(name.clone());
         }
+        GeometryColumn::None => options.no_geometry = true,
     }
     let columns = schema.columns.iter();
     options.widening = columns.clone().map(|column| column.name.clone()).collect();

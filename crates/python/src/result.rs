@@ -188,7 +188,7 @@ impl PyAnswer {
     fn point_columns(&self) -> Option<(String, String)> {
         match &self.dataset_schema()?.geometry {
             GeometryColumn::Point { x, y } => Some((x.clone(), y.clone())),
-            GeometryColumn::Geometry { .. } => None,
+            GeometryColumn::Geometry { .. } | GeometryColumn::None => None,
         }
     }
 
@@ -232,7 +232,7 @@ impl PyAnswer {
         let geometry = match self.dataset_schema().map(|schema| schema.geometry.clone()) {
             Some(GeometryColumn::Point { x, y }) => GeometryColumns::Coordinates { x, y },
             Some(GeometryColumn::Geometry { name }) => GeometryColumns::Column { name },
-            None => match self.geometry_columns().into_iter().next() {
+            Some(GeometryColumn::None) | None => match self.geometry_columns().into_iter().next() {
                 Some(name) => GeometryColumns::Column { name },
                 None => return Err(usage("the statement selects no geometry, so there is no map of it").into()),
             },

@@ -51,8 +51,8 @@ impl Pushed {
 /// Translates filters on one table.
 pub(crate) struct Translator<'s> {
     pub schema: &'s Schema,
-    /// The table's column of geometries.
-    pub geometry: &'s str,
+    /// The table's column of geometries, if it has one.
+    pub geometry: Option<&'s str>,
 }
 
 impl Translator<'_> {
@@ -99,7 +99,8 @@ impl Translator<'_> {
 
     /// The constant geometry beside the table's column, and whether the column comes first.
     fn column_and_shape(&self, args: &[Expr]) -> Option<(Vec<u8>, bool)> {
-        let is_column = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == self.geometry);
+        let is_column =
+            |expr: &Expr| matches!(expr, Expr::Column(column) if Some(column.name.as_str()) == self.geometry);
         match args {
             [column, shape, ..] if is_column(column) => Some((geometry(shape)?, true)),
             [shape, column, ..] if is_column(column) => Some((geometry(shape)?, false)),

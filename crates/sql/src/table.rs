@@ -51,7 +51,7 @@ impl DatasetTable {
 
     /// Name of the computed column of points.
     pub fn point(&self) -> Option<&str> {
-        matches!(self.schema.geometry, GeometryColumn::Point { .. }).then(|| self.geometry())
+        self.geometry().filter(|_| self.schema.holds_points())
     }
 
     pub fn system(&self) -> CoordinateSystem {
@@ -63,11 +63,12 @@ impl DatasetTable {
         self.translate(filter).map(|pushed| pushed.is_exact)
     }
 
-    /// Name of the column of geometries.
-    pub fn geometry(&self) -> &str {
+    /// Name of the column of geometries, if there is one.
+    pub fn geometry(&self) -> Option<&str> {
         match &self.schema.geometry {
-            GeometryColumn::Geometry { name } => name,
-            GeometryColumn::Point { .. } => self.arrow.fields().last().map_or(GEOMETRY, |field| field.name()),
+            GeometryColumn::Geometry { name } => Some(name),
+            GeometryColumn::Point { .. } => self.arrow.fields().last().map(|field| field.name().as_str()),
+            GeometryColumn::None => None,
         }
     }
 
@@ -99,7 +100,7 @@ impl DatasetTable {
 /// The columns of the table.
 fn arrow_schema(schema: &Schema) -> SchemaRef {
     let arrow = schema.to_arrow();
-    if let GeometryColumn::Geometry { .. } = schema.geometry {
+    if !schema.holds_points() {
         return Arc::new(arrow);
     }
     let name = free_name(&arrow);
@@ -184,7 +185,7 @@ impl TableProvider for DatasetTable {
             snapshot: self.snapshot.clone(),
             query,
             origins,
-            geometry: schema.index_of(self.geometry()).ok(),
+            geometry: self.geometry().and_then(|name| schema.index_of(name).ok()),
             schema,
             condition,
             limit,

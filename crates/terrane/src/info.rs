@@ -186,7 +186,9 @@ fn dataset_info(dataset: &DatasetHandle) -> DatasetInfo {
         let found = versions.iter().map(|version| version.indexes.get(slot));
         found.collect::<Option<Vec<&IndexVersion>>>()
     };
-    let indexes = indexes.iter().filter_map(|(slot, index)| Some((&index.definition, of_partitions(slot)?)));
+    // Without a geometry, the index of every dataset has nothing to hold.
+    let shown = indexes.iter().filter(|(_, index)| !index.definition.columns.is_empty());
+    let indexes = shown.filter_map(|(slot, index)| Some((&index.definition, of_partitions(slot)?)));
     let indexes = indexes.map(|(definition, index)| {
         let parts: Vec<_> = index.iter().flat_map(|index| &index.components).collect();
         let statistics = || parts.iter().map(|part| &part.file().meta().statistics);
@@ -246,6 +248,7 @@ impl fmt::Display for StoreInfo {
             let geometry = match &schema.geometry {
                 GeometryColumn::Point { x, y } => format!("points {x}, {y}"),
                 GeometryColumn::Geometry { name } => format!("geometry {name}"),
+                GeometryColumn::None => "no geometry".to_owned(),
             };
             let system = match schema.system {
                 CoordinateSystem::LonLat => "lonlat",

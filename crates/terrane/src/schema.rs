@@ -138,16 +138,19 @@ pub enum GeometryColumn {
         /// Name of the column.
         name: String,
     },
+    /// No geometry: records have a key and attributes.
+    None,
 }
 
 impl GeometryColumn {
     /// The names of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let (first, second) = match self {
-            Self::Point { x, y } => (x, Some(y)),
-            Self::Geometry { name } => (name, None),
+        let names = match self {
+            Self::Point { x, y } => [Some(x), Some(y)],
+            Self::Geometry { name } => [Some(name), None],
+            Self::None => [None, None],
         };
-        std::iter::once(first.as_str()).chain(second.map(String::as_str))
+        names.into_iter().flatten().map(String::as_str)
     }
 }
 
@@ -166,6 +169,10 @@ pub struct Schema {
     pub columns: Vec<Column>,
     /// The version's number.
     pub version: u32,
+    /// The names of all columns in the order in which they are shown. If it is empty, that is key,
+    /// geometry, attributes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    order: Vec<String>,
 }
 
 /// Why a schema or a change of it is refused.
@@ -255,9 +262,27 @@ impl Schema {
         system: CoordinateSystem,
         columns: Vec<Column>,
     ) -> Result<Self, SchemaError> {
-        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION };
+        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION, order: Vec::new() };
         schema.validate()?;
         Ok(schema)
+    }
+
+    /// The schema with its columns shown in another order. Names that are left out come first, and
+    /// others have no effect.
+    #[must_use]
+    pub fn with_order(mut self, names: &[String]) -> Self {
+        let all: Vec<String> = self.column_names().map(str::to_owned).collect();
+        let (named, others): (Vec<String>, _) = all.into_iter().partition(|name| names.contains(name));
+        self.order = others;
+        self.order.extend(names.iter().filter(|name| named.contains(name)).cloned());
+        self
+    }
+
+    /// The first version of a schema with this key and geometry alone.
+    #[must_use]
+    pub fn without_attributes(&self) -> Self {
+        let (key, geometry) = (self.key.clone(), self.geometry.clone());
+        Self { key, geometry, system: self.system, columns: Vec::new(), version: FIRST_VERSION, order: Vec::new() }
     }
 
     /// Refuses a schema that breaks S1 or a limit.
@@ -266,7 +291,7 @@ impl Schema {
             return Err(SchemaError::TooManyColumns { columns: self.columns.len() });
         }
         let mut seen = HashSet::new();
-        for (index, name) in self.column_names().enumerate() {
+        for (index, name) in self.by_role().enumerate() {
             if name.is_empty() {
                 return Err(SchemaError::EmptyName { position: index + 1 });
             }
@@ -277,11 +302,22 @@ impl Schema {
                 return Err(SchemaError::DuplicateName(name.to_owned()));
             }
         }
+        let ordered: HashSet<&str> = self.order.iter().map(String::as_str).collect();
+        if !self.order.is_empty() && (ordered != seen || ordered.len() != self.order.len()) {
+            return Err(SchemaError::Inconsistent("the order of the columns is not one of all columns".to_owned()));
+        }
         Ok(())
     }
 
-    /// The names of all columns: key, geometry, attributes.
+    /// The names of all columns: key, geometry, attributes, or in the order of
+    /// [`Schema::with_order`].
     pub fn column_names(&self) -> impl Iterator<Item = &str> {
+        let has_order = !self.order.is_empty();
+        let ordered = self.order.iter().map(String::as_str);
+        ordered.chain(self.by_role().filter(move |_| !has_order))
+    }
+
+    fn by_role(&self) -> impl Iterator<Item = &str> {
         let attributes = self.columns.iter().map(|column| column.name.as_str());
         std::iter::once(self.key.name.as_str()).chain(self.geometry.names()).chain(attributes)
     }
@@ -311,18 +347,20 @@ struct UncheckedSchema {
     system: SystemName,
     columns: Vec<Column>,
     version: u32,
+    #[serde(default)]
+    order: Vec<String>,
 }
 
 impl TryFrom<UncheckedSchema> for Schema {
     type Error = SchemaError;
 
     fn try_from(stored: UncheckedSchema) -> Result<Self, SchemaError> {
-        let UncheckedSchema { key, geometry, system, columns, version } = stored;
+        let UncheckedSchema { key, geometry, system, columns, version, order } = stored;
         let system = match system {
             SystemName::LonLat => CoordinateSystem::LonLat,
             SystemName::Planar => CoordinateSystem::Planar,
         };
-        let schema = Self { key, geometry, system, columns, version };
+        let schema = Self { key, geometry, system, columns, version, order };
         schema.validate()?;
         Ok(schema)
     }

@@ -122,6 +122,7 @@ pub fn check_flags(arguments: &ImportArguments, schema: &Schema) -> Result<(), F
         GeometryColumn::Geometry { name } => {
             [(&arguments.lon, None), (&arguments.lat, None), (&arguments.geometry, Some(name))]
         }
+        GeometryColumn::None => [(&arguments.lon, None), (&arguments.lat, None), (&arguments.geometry, None)],
     };
     match flags.into_iter().find_map(|(flag, column)| flag.as_ref().filter(|flag| Some(*flag) != column)) {
         Some(flag) => Err(Failure::usage(format!(

@@ -35,6 +35,7 @@ pub fn of_rows(rows: &[Row], schema: &Schema) -> Result<RecordBatch, Failure> {
             let geometries: BinaryArray = rows.iter().map(|row| row.geometry.as_deref()).collect();
             columns.push((name.clone(), Arc::new(geometries)));
         }
+        GeometryColumn::None => {}
     }
     // Rows name only the attributes that they have; the batch has all of the dataset's.
     let places: HashMap<&str, usize> =

@@ -252,6 +252,10 @@ impl<'a> Geometry<'a> {
         let geometry = match &schema.geometry {
             GeometryColumn::Point { x, y } => Self::of_point(record, schema, [x, y], reader)?,
             GeometryColumn::Geometry { name } => Self::of_any(record, schema, name, reader)?,
+            GeometryColumn::None => match record.geometry {
+                None => Self { wkb: None, members: Vec::new() },
+                Some(_) => return Err("the dataset has no geometry, and the record has one".into()),
+            },
         };
         check(geometry.wkb.as_deref(), schema.system)?;
         Ok(geometry)

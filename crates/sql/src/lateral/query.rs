@@ -83,8 +83,7 @@ impl NearestQuery {
         let Some(function) = callee.downcast_ref::<SpatialFunction>().map(SpatialFunction::function) else {
             return false;
         };
-        let is_geometry =
-            |expr: &Expr| matches!(expr, Expr::Column(column) if is_inner(column) && column.name == table.geometry());
+        let is_geometry = |expr: &Expr| matches!(expr, Expr::Column(column) if is_inner(column) && Some(column.name.as_str()) == table.geometry());
         let is_outer = |expr: &Expr| !expr.column_refs().into_iter().any(is_inner);
         let [a, b] = call.args.as_slice() else { return false };
         let is_distance = matches!(function, Function::Distance | Function::DistanceSphere)

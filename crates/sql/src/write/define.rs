@@ -15,11 +15,8 @@ use super::target::{Target, last_part};
 use super::types::{Declared, declared};
 use super::{Written, insert};
 use crate::error::SqlError;
-use crate::geometry::{geometry_field, is_geometry, is_lonlat};
+use crate::geometry::{is_geometry, is_lonlat};
 use crate::runner::Runner;
-
-/// Name of the column of geometries of a table that declares none.
-const GEOMETRY: &str = "geometry";
 
 pub(super) async fn create_table(runner: &Runner, table: CreateTable) -> Result<Written, SqlError> {
     if table.or_replace || table.temporary || table.external || table.like.is_some() || table.clone.is_some() {
@@ -131,11 +128,13 @@ fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schem
     }
     let (geometry, system) = geometry.unwrap_or_else(|| place_of(&mut attributes));
     let key = key_column.unwrap_or_else(generated_key);
-    Schema::new(key, geometry, system, attributes).map_err(|error| SqlError::refused(error.to_string()))
+    let order: Vec<String> = columns.iter().map(|column| column.name.value.clone()).collect();
+    let schema = Schema::new(key, geometry, system, attributes).map(|schema| schema.with_order(&order));
+    schema.map_err(|error| SqlError::refused(error.to_string()))
 }
 
 /// The place of records without a column of geometries: their coordinates, if two columns of
-/// numbers are named like longitude and latitude, or else a column that may stay empty.
+/// numbers are named like longitude and latitude.
 fn place_of(attributes: &mut Vec<Column>) -> (GeometryColumn, CoordinateSystem) {
     let numbers: Vec<&str> = attributes
         .iter()
@@ -148,14 +147,8 @@ fn place_of(attributes: &mut Vec<Column>) -> (GeometryColumn, CoordinateSystem) 
             attributes.retain(|column| column.name != x && column.name != y);
             (GeometryColumn::Point { x, y }, CoordinateSystem::LonLat)
         }
-        None => (GeometryColumn::Geometry { name: free_name(attributes) }, CoordinateSystem::Planar),
+        None => (GeometryColumn::None, CoordinateSystem::Planar),
     }
-}
-
-fn free_name(attributes: &[Column]) -> String {
-    let is_free = |name: &String| attributes.iter().all(|column| column.name != *name);
-    let numbered = (2..).map(|number| format!("{GEOMETRY}_{number}"));
-    std::iter::once(GEOMETRY.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
 }
 
 fn generated_key() -> KeyColumn {
@@ -168,12 +161,12 @@ fn schema_of_query(source: &ArrowSchema, key: Option<String>) -> Result<Schema, 
         source.fields().iter().map(AsRef::as_ref).filter(|field| is_geometry(field)).collect();
     let (geometry, system) = match geometries.as_slice() {
         [] => match detect_coordinates(source) {
-            Some((x, y)) => (Some(GeometryColumn::Point { x, y }), CoordinateSystem::LonLat),
-            None => (None, CoordinateSystem::Planar),
+            Some((x, y)) => (GeometryColumn::Point { x, y }, CoordinateSystem::LonLat),
+            None => (GeometryColumn::None, CoordinateSystem::Planar),
         },
         [field] => {
             let system = if is_lonlat(field) { CoordinateSystem::LonLat } else { CoordinateSystem::Planar };
-            (Some(GeometryColumn::Geometry { name: field.name().clone() }), system)
+            (GeometryColumn::Geometry { name: field.name().clone() }, system)
         }
         several => {
             let names: Vec<&str> = several.iter().map(|field| field.name().as_str()).collect();
@@ -184,14 +177,10 @@ fn schema_of_query(source: &ArrowSchema, key: Option<String>) -> Result<Schema, 
         }
     };
     // A view of texts is stored as texts.
-    let mut fields: Vec<Field> = source.fields().iter().map(|field| stored_field(field)).collect();
-    let geometry = geometry.unwrap_or_else(|| {
-        let name = crate::table::free_name(source);
-        fields.push(geometry_field(&name, 0));
-        GeometryColumn::Geometry { name }
-    });
-    Schema::from_arrow(&ArrowSchema::new(fields), key.as_deref(), geometry, system)
-        .map_err(|error| SqlError::refused(error.to_string()))
+    let fields: Vec<Field> = source.fields().iter().map(|field| stored_field(field)).collect();
+    let order: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+    let schema = Schema::from_arrow(&ArrowSchema::new(fields), key.as_deref(), geometry, system);
+    schema.map(|schema| schema.with_order(&order)).map_err(|error| SqlError::refused(error.to_string()))
 }
 
 fn stored_field(field: &Field) -> Field {

@@ -107,6 +107,7 @@ fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
     let is_place = |name: &String| match &target.schema.geometry {
         GeometryColumn::Geometry { name: geometry } => name == geometry,
         GeometryColumn::Point { .. } => target.point.as_ref() == Some(name),
+        GeometryColumn::None => false,
     };
     for column in (0..names.len()).filter(|column| is_place(&names[*column])) {
         let places = || values.rows.iter().filter_map(|row| row.content.get(column));

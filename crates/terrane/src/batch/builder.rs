@@ -230,7 +230,9 @@ fn column_builder(schema: &Schema, name: &str, data_type: &DataType) -> ColumnBu
         (_, Some(index)) => ColumnBuilder::Attribute(index, Values::new(data_type)),
         (GeometryColumn::Point { x, .. }, None) if name == x => ColumnBuilder::X(Float64Builder::with_capacity(0)),
         (GeometryColumn::Point { .. }, None) => ColumnBuilder::Y(Float64Builder::with_capacity(0)),
-        (GeometryColumn::Geometry { .. }, None) => ColumnBuilder::Wkb(BinaryBuilder::with_capacity(0, 0)),
+        (GeometryColumn::Geometry { .. } | GeometryColumn::None, None) => {
+            ColumnBuilder::Wkb(BinaryBuilder::with_capacity(0, 0))
+        }
     }
 }
 

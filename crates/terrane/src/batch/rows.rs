@@ -261,6 +261,7 @@ fn geometry_values(batch: &RecordBatch, schema: &Schema) -> Result<GeometryValue
             None => Ok(GeometryValues::Missing),
             Some(array) => Ok(GeometryValues::Wkb(ColumnValues::new(name, array, ColumnType::Binary)?)),
         },
+        GeometryColumn::None => Ok(GeometryValues::Missing),
     }
 }
 

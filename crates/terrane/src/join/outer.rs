@@ -275,6 +275,7 @@ impl OuterBatch {
             GeometryColumn::Geometry { name } => {
                 GeometryArrays::Wkb(column(name)?.as_binary_opt::<i32>().cloned().ok_or_else(|| missing(name))?)
             }
+            GeometryColumn::None => GeometryArrays::Wkb(BinaryArray::new_null(batch.num_rows())),
         };
         let key = batch.schema_ref().index_of(&schema.key.name).map_err(|_| missing(&schema.key.name))?;
         Ok(Self { batch, key, geometry, next: 0 })

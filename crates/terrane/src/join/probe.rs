@@ -122,7 +122,7 @@ impl WantedCoordinates {
         let is_wanted = |name: &String| columns.is_none_or(|columns| columns.contains(name));
         match &schema.geometry {
             GeometryColumn::Point { x, y } => Self { x: is_wanted(x), y: is_wanted(y) },
-            GeometryColumn::Geometry { .. } => Self { x: false, y: false },
+            GeometryColumn::Geometry { .. } | GeometryColumn::None => Self { x: false, y: false },
         }
     }
 

@@ -8,7 +8,7 @@ use terrane_space::{CoordinateSystem, EXACT_COORDINATE_MAX, Point, Rect, windows
 use super::{Filter, Predicate, Query, check_origin};
 use crate::condition::{BoundCondition, Implied};
 use crate::record::{GeometryRef, RecordView};
-use crate::schema::Schema;
+use crate::schema::{GeometryColumn, Schema};
 use crate::{Error, Result};
 
 enum Prepared {
@@ -32,6 +32,10 @@ pub(crate) struct Filters {
 
 impl Filters {
     pub fn new(query: &Query, schema: &Schema) -> Result<Self> {
+        let is_spatial = !query.filters.is_empty() || query.nearest.is_some();
+        if is_spatial && schema.geometry == GeometryColumn::None {
+            return Err(Error::usage("the dataset has no geometry, so its records have no place; leave the place out"));
+        }
         let mut prepared = Vec::with_capacity(query.filters.len());
         let mut each = Vec::with_capacity(query.filters.len());
         for filter in &query.filters {

@@ -20,6 +20,7 @@ impl Record {
     pub fn encode(&self, history: &SchemaHistory, out: &mut Vec<u8>) -> Result<RowGeometry, RowError> {
         let schema = history.newest();
         self.check_shape(schema)?;
+        check_geometry_kind(schema, self.geometry.as_ref())?;
         let (mut normal, column) = (Vec::new(), geometry_column(schema));
         let (row, geometry) = match &self.geometry {
             None => (RowGeometry::None, None),
@@ -62,6 +63,17 @@ pub(crate) fn geometry_column(schema: &Schema) -> &str {
     match &schema.geometry {
         GeometryColumn::Point { x, .. } => x,
         GeometryColumn::Geometry { name } => name,
+        GeometryColumn::None => "geometry",
+    }
+}
+
+/// Refuses a geometry where the dataset has none.
+fn check_geometry_kind(schema: &Schema, geometry: Option<&Geometry>) -> Result<(), RowError> {
+    match (&schema.geometry, geometry) {
+        (GeometryColumn::None, Some(_)) => {
+            Err(RowError { column: None, reason: "the dataset has no geometry, and the record has one".to_owned() })
+        }
+        _ => Ok(()),
     }
 }
 

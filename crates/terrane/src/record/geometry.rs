@@ -4,6 +4,7 @@ use terrane_space::geometry::{as_point, parse_wkb, point_wkb, summarise};
 use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
 
 use super::RowError;
+use super::encode::geometry_column;
 use crate::schema::{GeometryColumn, Schema};
 
 /// SRID of WGS 84 longitude and latitude, which a `lonlat` dataset accepts.
@@ -90,8 +91,7 @@ pub(crate) fn check_point(point: Point, schema: &Schema) -> Result<RowGeometry, 
     };
     let column = match &schema.geometry {
         GeometryColumn::Point { y, .. } if x_fits => y,
-        GeometryColumn::Point { x, .. } => x,
-        GeometryColumn::Geometry { name } => name,
+        _ => geometry_column(schema),
     };
     Err(RowError::new(column, error))
 }

@@ -6,7 +6,7 @@ use arrow_schema::{DataType, Field, Schema as ArrowSchema, TimeUnit};
 use terrane_literal::{UUID_STORAGE, decimal, is_uuid, marked_uuid};
 use terrane_space::CoordinateSystem;
 
-use super::{Column, ColumnType, FIRST_VERSION, GeometryColumn, KeyColumn, KeyType, Schema, SchemaError};
+use super::{Column, ColumnType, GeometryColumn, KeyColumn, KeyType, Schema, SchemaError};
 
 /// Name of the key column of a dataset whose records the store numbers itself.
 pub const GENERATED_KEY_COLUMN: &str = "key";
@@ -126,8 +126,8 @@ impl ColumnType {
 }
 
 impl Schema {
-    /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes. Only the
-    /// key is not nullable. Geometry columns have the extension type `geoarrow.wkb`, UUID columns
+    /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes, or in the
+    /// order of [`Schema::with_order`]. Only the key is not nullable. Geometry columns have the extension type `geoarrow.wkb`, UUID columns
     /// `arrow.uuid`.
     pub fn to_arrow(&self) -> ArrowSchema {
         ArrowSchema::new(self.column_names().filter_map(|name| self.arrow_field(name)).collect::<Vec<_>>())
@@ -208,9 +208,7 @@ impl Schema {
                 None => Err(unsupported(field, "an attribute")),
             })
             .collect::<Result<_, _>>()?;
-        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION };
-        schema.validate()?;
-        Ok(schema)
+        Self::new(key, geometry, system, columns)
     }
 }
 
@@ -221,6 +219,7 @@ fn check_geometry_type(field: &Field, geometry: &GeometryColumn) -> Result<(), S
             (matches!(found, Some(ColumnType::Int64 | ColumnType::Float32 | ColumnType::Float64)), "a coordinate")
         }
         GeometryColumn::Geometry { .. } => (found == Some(ColumnType::Binary), "a geometry (WKB)"),
+        GeometryColumn::None => (false, "a geometry"),
     };
     if fits || *field.data_type() == DataType::Null { Ok(()) } else { Err(unsupported(field, role)) }
 }

@@ -291,7 +291,12 @@ impl SchemaHistory {
 
 fn apply(schema: &mut Schema, change: &Change) -> Result<(), SchemaError> {
     match change {
-        Change::Add(column) => schema.columns.push(column.clone()),
+        Change::Add(column) => {
+            schema.columns.push(column.clone());
+            if !schema.order.is_empty() {
+                schema.order.push(column.name.clone());
+            }
+        }
         Change::Widen(name) => {
             let Some(index) = schema.column_index(name) else {
                 return Err(schema.unknown_column(name));
@@ -312,6 +317,7 @@ fn apply(schema: &mut Schema, change: &Change) -> Result<(), SchemaError> {
             if let Some(name) = name_mut(schema, from) {
                 name.clone_from(to);
             }
+            schema.order.iter_mut().filter(|name| *name == from).for_each(|name| name.clone_from(to));
         }
         Change::Drop(name) => {
             let cannot = |role| Err(SchemaError::CannotDrop { name: name.clone(), role });
@@ -325,6 +331,7 @@ fn apply(schema: &mut Schema, change: &Change) -> Result<(), SchemaError> {
                 return Err(schema.unknown_column(name));
             };
             schema.columns.remove(index);
+            schema.order.retain(|column| column != name);
         }
     }
     schema.version += 1;
@@ -336,6 +343,7 @@ fn name_mut<'s>(schema: &'s mut Schema, name: &str) -> Option<&'s mut String> {
     let geometry = match &mut schema.geometry {
         GeometryColumn::Point { x, y } => [Some(x), Some(y)],
         GeometryColumn::Geometry { name } => [Some(name), None],
+        GeometryColumn::None => [None, None],
     };
     let attributes = schema.columns.iter_mut().map(|column| &mut column.name);
     let mut names = [&mut schema.key.name].into_iter().chain(geometry.into_iter().flatten()).chain(attributes);

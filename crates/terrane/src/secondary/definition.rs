@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::{IndexOptions, check_options};
 use crate::name::check_name;
-use crate::schema::{Column, ColumnType, Schema};
+use crate::schema::{Column, ColumnType, GeometryColumn, Schema};
 use crate::{Error, Result};
 
 /// Number of the primary index in every dataset, and its place among the indexes.
@@ -189,6 +189,9 @@ const GEOMETRY: &str = "geometry";
 
 /// The geometry's columns, which need not be named.
 fn geometry(columns: &[String], schema: &Schema) -> Result<Vec<String>> {
+    if schema.geometry == GeometryColumn::None {
+        return Err(Error::usage("a spatial index is on the geometry, and the dataset has none"));
+    }
     let own: Vec<String> = schema.geometry.names().map(str::to_owned).collect();
     if columns.is_empty() || columns == own || columns == [GEOMETRY] {
         return Ok(own);
