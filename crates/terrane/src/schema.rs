@@ -285,6 +285,12 @@ impl Schema {
         Self { key, geometry, system: self.system, columns: Vec::new(), version: FIRST_VERSION, order: Vec::new() }
     }
 
+    /// The same columns as the first version of another dataset's schema.
+    #[must_use]
+    pub fn as_first(&self) -> Self {
+        Self { version: FIRST_VERSION, ..self.clone() }
+    }
+
     /// Refuses a schema that breaks S1 or a limit.
     pub fn validate(&self) -> Result<(), SchemaError> {
         if self.columns.len() > COLUMNS_MAX {

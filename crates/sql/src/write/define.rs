@@ -382,8 +382,7 @@ pub(super) fn alter_table(runner: &Runner, alter: &AlterTable) -> Result<Written
 pub(super) fn truncate(runner: &Runner, truncate: &Truncate) -> Result<Written, SqlError> {
     for table in &truncate.table_names {
         let target = Target::new(runner, &table.name)?;
-        let schema = Schema::clone(&target.schema);
-        let options = DatasetOptions::default();
+        let (schema, options) = (target.schema.as_first(), DatasetOptions::default());
         let importer = runner.store.importer_in(ImportMode::Replace, target.dataset.name(), schema, &options)?;
         finish(importer)?;
     }
