@@ -80,7 +80,7 @@ pub fn import(
         }
         None => {
             let mut schema = shape.schema(&first)?;
-            let bare = Schema { columns: Vec::new(), ..schema.clone() };
+            let bare = schema.without_attributes();
             union.add(first);
             for number in 1..count {
                 union.add(open(number, &shape.options(Some(&bare)))?);

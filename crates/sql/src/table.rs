@@ -11,7 +11,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Snapshot};
 
-use crate::geometry::{WGS84_SRID, geometry_field};
+use crate::geometry::geometry_field;
 use crate::kept::filled;
 use crate::pushdown::{Pushed, Translator};
 use crate::scan::{Origin, ScanExec, Source};
@@ -105,8 +105,7 @@ fn arrow_schema(schema: &Schema) -> SchemaRef {
     }
     let name = free_name(&arrow);
     let mut fields: Vec<Arc<Field>> = arrow.fields().iter().cloned().collect();
-    fields
-        .push(Arc::new(geometry_field(&name, if schema.system == CoordinateSystem::LonLat { WGS84_SRID } else { 0 })));
+    fields.push(Arc::new(geometry_field(&name, schema.srid().into())));
     Arc::new(ArrowSchema::new(fields))
 }
 

@@ -10,12 +10,16 @@
 
 mod arrow;
 mod history;
+#[cfg(test)]
+mod order_tests;
 
 use std::collections::HashSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use terrane_space::CoordinateSystem;
+
+use crate::record::SRID_WGS84;
 
 pub use crate::key::KeyType;
 pub(crate) use arrow::free_distance_name;
@@ -173,6 +177,13 @@ pub struct Schema {
     /// geometry, attributes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     order: Vec<String>,
+    /// The number of the reference system of a plane; 0 if it is unknown.
+    #[serde(skip_serializing_if = "is_unknown")]
+    srid: u32,
+}
+
+fn is_unknown(srid: &u32) -> bool {
+    *srid == 0
 }
 
 /// Why a schema or a change of it is refused.
@@ -262,9 +273,25 @@ impl Schema {
         system: CoordinateSystem,
         columns: Vec<Column>,
     ) -> Result<Self, SchemaError> {
-        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION, order: Vec::new() };
+        let schema = Self { key, geometry, system, columns, version: FIRST_VERSION, order: Vec::new(), srid: 0 };
         schema.validate()?;
         Ok(schema)
+    }
+
+    /// The number of the geometries' reference system (EPSG): 4326 for longitude and latitude, and 0
+    /// for a plane without one.
+    pub fn srid(&self) -> u32 {
+        match self.system {
+            CoordinateSystem::LonLat => SRID_WGS84,
+            CoordinateSystem::Planar => self.srid,
+        }
+    }
+
+    /// The schema with a number that says what a plane is. Coordinates are not converted, and
+    /// longitudes and latitudes keep theirs.
+    #[must_use]
+    pub fn with_srid(self, srid: u32) -> Self {
+        Self { srid: if self.system == CoordinateSystem::Planar { srid } else { 0 }, ..self }
     }
 
     /// The schema with its columns shown in another order. Names that are left out come first, and
@@ -282,7 +309,15 @@ impl Schema {
     #[must_use]
     pub fn without_attributes(&self) -> Self {
         let (key, geometry) = (self.key.clone(), self.geometry.clone());
-        Self { key, geometry, system: self.system, columns: Vec::new(), version: FIRST_VERSION, order: Vec::new() }
+        Self {
+            key,
+            geometry,
+            system: self.system,
+            columns: Vec::new(),
+            version: FIRST_VERSION,
+            order: Vec::new(),
+            srid: self.srid,
+        }
     }
 
     /// The same columns as the first version of another dataset's schema.
@@ -355,18 +390,20 @@ struct UncheckedSchema {
     version: u32,
     #[serde(default)]
     order: Vec<String>,
+    #[serde(default)]
+    srid: u32,
 }
 
 impl TryFrom<UncheckedSchema> for Schema {
     type Error = SchemaError;
 
     fn try_from(stored: UncheckedSchema) -> Result<Self, SchemaError> {
-        let UncheckedSchema { key, geometry, system, columns, version, order } = stored;
+        let UncheckedSchema { key, geometry, system, columns, version, order, srid } = stored;
         let system = match system {
             SystemName::LonLat => CoordinateSystem::LonLat,
             SystemName::Planar => CoordinateSystem::Planar,
         };
-        let schema = Self { key, geometry, system, columns, version, order };
+        let schema = Self { key, geometry, system, columns, version, order, srid };
         schema.validate()?;
         Ok(schema)
     }

@@ -225,7 +225,8 @@ impl Change {
     ) -> Result<Option<Vec<RecordBatch>>, SqlError> {
         let key = RowShape::new(&target.schema, None, std::slice::from_ref(&target.schema.key.name))?;
         let shape = RowShape::new(&target.schema, target.point.as_deref(), names)?;
-        let (mut stream, _) = runner.query(query).await?;
+        let (mut stream, source) = runner.query(query).await?;
+        shape.check_systems(&target.schema, source.fields().get(1..).unwrap_or_default())?;
         let (mut all, memory) = (Vec::new(), runner.memory("the rows of an atomic statement"));
         let mut changed = Vec::new();
         while let Some(batch) = stream.next().await {

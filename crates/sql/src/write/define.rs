@@ -15,7 +15,7 @@ use super::target::{Target, last_part};
 use super::types::{Declared, declared};
 use super::{Written, insert};
 use crate::error::SqlError;
-use crate::geometry::{is_geometry, is_lonlat};
+use crate::geometry::{is_geometry, is_lonlat, srid_of};
 use crate::runner::Runner;
 
 pub(super) async fn create_table(runner: &Runner, table: CreateTable) -> Result<Written, SqlError> {
@@ -79,6 +79,7 @@ fn declared_key(table: &CreateTable) -> Result<Option<String>, SqlError> {
 fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schema, SqlError> {
     let mut key_column = None;
     let mut geometry = None;
+    let mut srid = 0;
     let mut attributes = Vec::new();
     for column in columns {
         let name = column.name.value.clone();
@@ -91,8 +92,9 @@ fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schem
         }
         let is_generated = column.options.iter().any(|option| matches!(option.option, ColumnOption::Generated { .. }));
         match declared(&name, &column.data_type)? {
-            Declared::Geometry(_) if is_key => return Err(SqlError::refused("a geometry cannot be the key")),
-            Declared::Geometry(system) => {
+            Declared::Geometry(..) if is_key => return Err(SqlError::refused("a geometry cannot be the key")),
+            Declared::Geometry(system, number) => {
+                srid = number;
                 if geometry.replace((GeometryColumn::Geometry { name: name.clone() }, system)).is_some() {
                     return Err(SqlError::refused(format!(
                         "{name:?} is a second column of geometries; a table has one"
@@ -129,7 +131,7 @@ fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schem
     let (geometry, system) = geometry.unwrap_or_else(|| place_of(&mut attributes));
     let key = key_column.unwrap_or_else(generated_key);
     let order: Vec<String> = columns.iter().map(|column| column.name.value.clone()).collect();
-    let schema = Schema::new(key, geometry, system, attributes).map(|schema| schema.with_order(&order));
+    let schema = Schema::new(key, geometry, system, attributes).map(|schema| schema.with_order(&order).with_srid(srid));
     schema.map_err(|error| SqlError::refused(error.to_string()))
 }
 
@@ -180,7 +182,9 @@ fn schema_of_query(source: &ArrowSchema, key: Option<String>) -> Result<Schema, 
     let fields: Vec<Field> = source.fields().iter().map(|field| stored_field(field)).collect();
     let order: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
     let schema = Schema::from_arrow(&ArrowSchema::new(fields), key.as_deref(), geometry, system);
-    schema.map(|schema| schema.with_order(&order)).map_err(|error| SqlError::refused(error.to_string()))
+    let srid = geometries.first().and_then(|field| srid_of(field)).and_then(|srid| u32::try_from(srid).ok());
+    let schema = schema.map(|schema| schema.with_order(&order).with_srid(srid.unwrap_or(0)));
+    schema.map_err(|error| SqlError::refused(error.to_string()))
 }
 
 fn stored_field(field: &Field) -> Field {

@@ -8,14 +8,13 @@ use datafusion::arrow::compute::take_record_batch;
 use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
-use terrane::{AtomicBatch, CoordinateSystem, Error, Key, OnConflict, RefusedRow};
+use terrane::{AtomicBatch, Error, Key, OnConflict, RefusedRow};
 
 use super::conflict::Conflicts;
 use super::rows::{RowShape, with_keys};
 use super::target::{Target, last_part};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
-use crate::geometry::WGS84_SRID;
 use crate::runner::{Memory, Runner};
 use crate::statement::call;
 
@@ -50,6 +49,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         false => named,
     };
     let shape = RowShape::new(&target.schema, target.point.as_deref(), &names)?;
+    shape.check_systems(&target.schema, source.fields())?;
     let count = source.fields().len();
     let ignores_point = insert.columns.is_empty() && !is_values && target.point.is_some() && count == names.len() + 1;
     if shape.columns() != count && !ignores_point {
@@ -114,7 +114,7 @@ fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
         if places().all(|value| matches!(value, Expr::Value(_))) {
             continue;
         }
-        let srid = if target.schema.system == CoordinateSystem::LonLat { WGS84_SRID } else { 0 };
+        let srid = target.schema.srid();
         for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(column)) {
             let srid = Expr::Value(Value::Number(srid.to_string(), false).into());
             *value = call("st_setsrid", vec![std::mem::replace(value, Expr::Value(Value::Null.into())), srid]);

@@ -16,7 +16,7 @@ use terrane_space::geometry::{as_point, normalise};
 use super::target::Target;
 use crate::error::SqlError;
 use crate::functions::parse_text;
-use crate::geometry::is_geometry;
+use crate::geometry::{is_geometry, srid_of};
 use crate::scan::points;
 
 /// Turns batches of a plan into batches that a dataset takes: names, order and types.
@@ -81,6 +81,27 @@ impl RowShape {
         // The engine tells which value must not be null.
         let fields = fields.iter().map(|field| Field::clone(field).with_nullable(true));
         Ok(Self { targets, schema: Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>())) })
+    }
+
+    /// Refuses geometries of a query that are in another reference system than the column.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn check_systems(&self, schema: &Schema, source: &[Arc<Field>]) -> Result<(), SqlError> {
+        for (target, field) in self.targets.iter().zip(source) {
+            let is_place = match target {
+                Becomes::Column(field) => is_geometry(field),
+                Becomes::Point => true,
+            };
+            let (wanted, found) = (i64::from(schema.srid()), srid_of(field).unwrap_or(0));
+            if is_place && found != 0 && found != wanted {
+                return Err(SqlError::refused(format!(
+                    "the geometries are in the reference system {found}, and those of the table in {wanted}; convert \
+                     them with ST_Transform, or say what they are with ST_SetSRID"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Number of columns of the plan.

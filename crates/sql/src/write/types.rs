@@ -11,7 +11,8 @@ use crate::geometry::WGS84_SRID;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Declared {
     Attribute(ColumnType),
-    Geometry(CoordinateSystem),
+    /// Geometries in a reference system, which has a number unless it is an unknown plane.
+    Geometry(CoordinateSystem, u32),
     /// Integers that the store numbers.
     Serial,
 }
@@ -81,12 +82,9 @@ fn geometry(name: &str, modifiers: &[String], srid: i64) -> Result<Declared, Sql
         })?,
         _ => srid,
     };
-    match srid {
-        0 => Ok(Declared::Geometry(CoordinateSystem::Planar)),
-        WGS84_SRID => Ok(Declared::Geometry(CoordinateSystem::LonLat)),
-        other => Err(SqlError::refused(format!(
-            "column {name:?}: the reference system {other} is not available; take 4326 for longitude and latitude, or \
-             0 for a plane"
-        ))),
+    let system = if srid == WGS84_SRID { CoordinateSystem::LonLat } else { CoordinateSystem::Planar };
+    match u32::try_from(srid) {
+        Ok(srid) => Ok(Declared::Geometry(system, srid)),
+        Err(_) => Err(SqlError::refused(format!("column {name:?}: {srid} is not the number of a reference system"))),
     }
 }

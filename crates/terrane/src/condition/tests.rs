@@ -11,7 +11,7 @@ use super::plans::{
 use super::*;
 use crate::key::KeyType;
 use crate::record::{Record, RecordView};
-use crate::schema::{GeometryColumn, Schema, SchemaHistory};
+use crate::schema::{GeometryColumn, SchemaHistory};
 use crate::value::Value;
 
 fn history(key_type: KeyType) -> SchemaHistory {
@@ -479,10 +479,10 @@ fn mismatches_with_the_schema_are_refused_with_advice() {
         let error = crate::Error::from(error);
         assert_eq!(error.exit_code(), crate::Error::USAGE, "{text}: {error}");
     }
-    let no_texts = Schema { columns: Vec::new(), ..schema(KeyType::Int64, points()) };
+    let no_texts = schema(KeyType::Int64, points()).without_attributes();
     let error = Condition::matches_anywhere("x").bind(&no_texts).unwrap_err();
     assert!(error.to_string().contains("no text column to search for words; the columns are id, x, y"), "{error}");
-    let shapes = Schema { geometry: GeometryColumn::Geometry { name: "shape".into() }, ..no_texts };
+    let shapes = schema(KeyType::Int64, GeometryColumn::Geometry { name: "shape".into() });
     assert!(Condition::parse("shape is null").unwrap().bind(&shapes).is_err());
 }
 

@@ -8,7 +8,7 @@ use super::encode::geometry_column;
 use crate::schema::{GeometryColumn, Schema};
 
 /// SRID of WGS 84 longitude and latitude, which a `lonlat` dataset accepts.
-const SRID_WGS84: u32 = 4326;
+pub(crate) const SRID_WGS84: u32 = 4326;
 /// SRID that means none.
 const SRID_UNKNOWN: u32 = 0;
 /// Length in bytes of a 2-D point as WKB.

@@ -158,12 +158,15 @@ impl Schema {
 
     fn geometry_metadata(&self) -> HashMap<String, String> {
         let metadata = match self.system {
-            CoordinateSystem::LonLat => r#"{"crs":"OGC:CRS84","crs_type":"authority_code"}"#,
-            CoordinateSystem::Planar => "{}",
+            CoordinateSystem::LonLat => r#"{"crs":"OGC:CRS84","crs_type":"authority_code"}"#.to_owned(),
+            CoordinateSystem::Planar if self.srid() != 0 => {
+                format!(r#"{{"crs":"EPSG:{}","crs_type":"authority_code"}}"#, self.srid())
+            }
+            CoordinateSystem::Planar => "{}".to_owned(),
         };
         HashMap::from([
             (EXTENSION_NAME.to_owned(), "geoarrow.wkb".to_owned()),
-            (EXTENSION_METADATA.to_owned(), metadata.to_owned()),
+            (EXTENSION_METADATA.to_owned(), metadata),
         ])
     }
 

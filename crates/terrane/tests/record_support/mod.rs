@@ -102,6 +102,7 @@ pub fn line_wkb(points: &[Point]) -> Vec<u8> {
 /// A geometry in the form in which a dataset with this column returns it.
 pub fn any_geometry(column: &GeometryColumn) -> BoxedStrategy<Option<Geometry>> {
     let geometry = match column {
+        GeometryColumn::None => return Just(None).boxed(),
         GeometryColumn::Point { .. } => any_point().prop_map(Geometry::Point).boxed(),
         GeometryColumn::Geometry { .. } => prop_oneof![
             any_point().prop_map(|point| Geometry::Wkb(point_wkb(point))),
@@ -115,7 +116,7 @@ pub fn any_geometry(column: &GeometryColumn) -> BoxedStrategy<Option<Geometry>> 
 
 /// A history of one version and a record of it.
 pub fn any_record() -> impl Strategy<Value = (SchemaHistory, Record)> {
-    let geometry = proptest::sample::select(vec![points(), shapes()]);
+    let geometry = proptest::sample::select(vec![points(), shapes(), GeometryColumn::None]);
     (any_key_type(), geometry, vec(any_column_type(), 0..20)).prop_flat_map(|(key_type, geometry, types)| {
         let history = history(key_type, geometry.clone(), &types);
         let values: Vec<_> = types.iter().map(|column_type| any_value(*column_type)).collect();
