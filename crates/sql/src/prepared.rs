@@ -23,9 +23,16 @@ use crate::write::is_write;
 /// Maximal number of plans of one statement, which differ in the types of the values.
 const PLANS_MAX: usize = 16;
 
+/// Maximal number of queries with parameters that have plans without being prepared.
+const UNNAMED_MAX: usize = 64;
+
 /// The prepared statements of a session.
 #[derive(Default)]
-pub(crate) struct Prepared(HashMap<String, Arc<PreparedStatement>>);
+pub(crate) struct Prepared {
+    named: HashMap<String, Arc<PreparedStatement>>,
+    /// Queries that were run with values of parameters: whoever does so often does it again.
+    unnamed: HashMap<SqlStatement, Arc<PreparedStatement>>,
+}
 
 /// A prepared statement.
 pub(crate) struct PreparedStatement {
@@ -36,6 +43,10 @@ pub(crate) struct PreparedStatement {
 }
 
 impl PreparedStatement {
+    fn new(types: Vec<DataType>, statement: SqlStatement) -> Arc<Self> {
+        Arc::new(Self { types, statement, plans: Mutex::default() })
+    }
+
     fn plans(&self) -> MutexGuard<'_, HashMap<Vec<ArrowType>, Option<Arc<KeptPlan>>>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,6 +61,11 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
+    fn new(prepared: Arc<PreparedStatement>, params: Vec<Expr>) -> Self {
+        let values = params.iter().map(plain_value).collect();
+        Self { prepared, params, values }
+    }
+
     /// The query, if it may have a plan that is kept.
     pub fn query(&self) -> Option<&SqlStatement> {
         let statement = &self.prepared.statement;
@@ -95,7 +111,7 @@ impl Prepared {
         match statement {
             Statement::Statement(inner) => match &**inner {
                 SqlStatement::Execute { name: Some(name), .. } => {
-                    let prepared = self.0.get(name.to_string().trim_matches('"'));
+                    let prepared = self.named.get(name.to_string().trim_matches('"'));
                     prepared.is_some_and(|prepared| is_write(&prepared.statement))
                 }
                 inner => is_write(inner),
@@ -105,8 +121,9 @@ impl Prepared {
     }
 
     /// Forgets the plans, which were made with other settings.
-    fn forget_plans(&self) {
-        self.0.values().for_each(|prepared| prepared.plans().clear());
+    fn forget_plans(&mut self) {
+        self.named.values().for_each(|prepared| prepared.plans().clear());
+        self.unnamed.clear();
     }
 
     /// Keeps, forgets or fills in a prepared statement.
@@ -124,26 +141,25 @@ impl Prepared {
         };
         match *inner {
             SqlStatement::Prepare { name, data_types, statement } => {
-                if self.0.contains_key(&name.value) {
+                if self.named.contains_key(&name.value) {
                     return Err(SqlError::refused(format!(
                         "the statement {name} is prepared already; DEALLOCATE it first"
                     )));
                 }
-                let prepared = PreparedStatement { types: data_types, statement: *statement, plans: Mutex::default() };
-                self.0.insert(name.value, Arc::new(prepared));
+                self.named.insert(name.value, PreparedStatement::new(data_types, *statement));
                 Ok(Step::Done)
             }
             SqlStatement::Deallocate { name, .. } => {
                 if name.value.eq_ignore_ascii_case("all") {
-                    self.0.clear();
-                } else if self.0.remove(&name.value).is_none() {
+                    self.named.clear();
+                } else if self.named.remove(&name.value).is_none() {
                     return Err(unknown(&name.value));
                 }
                 Ok(Step::Done)
             }
             SqlStatement::Execute { name, parameters, .. } => {
                 let name = name.map(|name| name.to_string()).unwrap_or_default();
-                let prepared = self.0.get(name.trim_matches('"')).ok_or_else(|| unknown(&name))?;
+                let prepared = self.named.get(name.trim_matches('"')).ok_or_else(|| unknown(&name))?;
                 let types = &prepared.types;
                 if !types.is_empty() && types.len() != parameters.len() {
                     let (wanted, given) = (types.len(), parameters.len());
@@ -161,12 +177,25 @@ impl Prepared {
                     Ok(typed(value, types.get(number)))
                 });
                 let params = values.collect::<Result<Vec<Expr>, SqlError>>()?;
-                let values = params.iter().map(plain_value).collect::<Option<Arc<[ScalarValue]>>>();
-                Ok(Step::Execute(Execution { prepared: prepared.clone(), params, values }))
+                Ok(Step::Execute(Execution::new(prepared.clone(), params)))
             }
-            SqlStatement::Set(_) => {
+            query @ SqlStatement::Query(_) if !params.is_empty() => {
+                if self.unnamed.len() >= UNNAMED_MAX && !self.unnamed.contains_key(&query) {
+                    self.unnamed.clear();
+                }
+                let prepared = match self.unnamed.get(&query) {
+                    Some(prepared) => prepared.clone(),
+                    None => {
+                        let prepared = PreparedStatement::new(Vec::new(), query.clone());
+                        self.unnamed.insert(query, prepared.clone());
+                        prepared
+                    }
+                };
+                Ok(Step::Execute(Execution::new(prepared, params.iter().map(Param::literal).collect())))
+            }
+            SqlStatement::Set(set) => {
                 self.forget_plans();
-                Ok(run(Statement::Statement(inner)))
+                Ok(run(Statement::Statement(Box::new(SqlStatement::Set(set)))))
             }
             other => Ok(run(Statement::Statement(Box::new(other)))),
         }

@@ -111,6 +111,19 @@ fn a_kept_plan_has_the_rows_of_a_new_one() {
     }
 }
 
+#[test]
+fn a_query_with_values_keeps_its_plan_without_being_prepared() {
+    let database = Database::create(Mode::Indexed);
+    let session = database.connect().session;
+    for (id, wanted) in [("15", 1), ("14", 0), ("1e300", 0), ("16", 1)] {
+        let mut script = session.parse("SELECT id FROM grid WHERE id = $1").unwrap();
+        let params = [terrane_sql::Param::parse(id)];
+        let answer = session.run_next(&mut script, &database.store, &params).unwrap().unwrap();
+        assert_eq!(answer.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), wanted, "{id}");
+    }
+    assert_eq!(session.kept_runs(), 3, "all but the number that no float32 holds");
+}
+
 /// A kept plan reads the newest state, and not with settings or tables of before.
 #[test]
 fn a_kept_plan_follows_changes() {
