@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, FieldRef, Schema as ArrowSchema, SchemaRef};
+use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result, ScalarValue, internal_err};
 use datafusion::config::ConfigOptions;
@@ -17,8 +18,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::{Column, Literal};
@@ -27,7 +28,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::coop::CooperativeExec;
-use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
@@ -43,6 +44,9 @@ use crate::comparisons::{is_within_float32, with_expressions};
 use crate::nearest::NearestRule;
 use crate::scan::ScanExec;
 
+/// Deepest expression of a plan that is kept.
+const DEPTH_MAX: usize = 100;
+
 /// A physical plan whose parameters are open.
 pub(crate) struct KeptPlan {
     plan: Arc<dyn ExecutionPlan>,
@@ -51,6 +55,7 @@ pub(crate) struct KeptPlan {
     /// The names of all datasets, which decide what a name means.
     names: Vec<String>,
     task: Arc<TaskContext>,
+    is_sorted: bool,
 }
 
 impl KeptPlan {
@@ -61,7 +66,8 @@ impl KeptPlan {
         names: Vec<String>,
         task: Arc<TaskContext>,
     ) -> Option<Self> {
-        can_be_filled(&plan).then_some(Self { plan, tables, names, task })
+        let is_sorted = plan.exists(|plan| Ok(plan.downcast_ref::<SortExec>().is_some())).unwrap_or(true);
+        can_be_filled(&plan).then_some(Self { plan, tables, names, task, is_sorted })
     }
 
     /// The newest state of its datasets; `None` if they are others than those that it was made for.
@@ -88,7 +94,10 @@ impl KeptPlan {
         }
         let filling = Filling { tables: &self.tables, snapshots, values };
         let Some(plan) = filling.fill(&self.plan)? else { return Ok(None) };
-        let plan = NearestRule.optimize(plan, self.task.session_config().options())?;
+        let plan = match self.is_sorted {
+            true => NearestRule.optimize(plan, self.task.session_config().options())?,
+            false => plan,
+        };
         execute_stream(plan, self.task.clone()).map(Some)
     }
 }
@@ -111,9 +120,23 @@ fn can_be_filled(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.downcast_ref::<SortPreservingMergeExec>().is_some();
     let children = plan.children();
     is_known
+        && depth(plan) <= DEPTH_MAX
         && !children.is_empty()
         && (takes_values || !has_parameters(plan))
         && children.into_iter().all(can_be_filled)
+}
+
+/// The depth of a plan's expressions: they are evaluated recursively, by a thread of the caller.
+fn depth(plan: &Arc<dyn ExecutionPlan>) -> usize {
+    fn below(expr: &Arc<dyn PhysicalExpr>) -> usize {
+        1 + expr.children().into_iter().map(below).max().unwrap_or(0)
+    }
+    let mut depth = 0;
+    let looked = plan.apply_expressions(&mut |expr| {
+        depth = depth.max(below(expr));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    if looked.is_ok() { depth } else { usize::MAX }
 }
 
 fn has_parameters(plan: &Arc<dyn ExecutionPlan>) -> bool {
@@ -148,7 +171,9 @@ impl Filling<'_> {
             let Some(child) = self.fill(child)? else { return Ok(None) };
             children.push(child);
         }
-        let plan = replace_children_if_necessary(plan.clone().reset_state()?, children)?;
+        // The children have the same columns and parts as before.
+        let keep = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        let plan = plan.clone().replace_children(children, keep)?.reset_state()?;
         self.set_values(plan).map(Some)
     }
 
@@ -197,8 +222,12 @@ impl Filling<'_> {
                 return Ok(Transformed::no(expr));
             }
             let no_columns = RecordBatch::new_empty(Arc::new(ArrowSchema::empty()));
+            let field = expr.return_field(no_columns.schema_ref())?;
             Ok(match expr.evaluate(&no_columns) {
-                Ok(ColumnarValue::Scalar(value)) => Transformed::yes(Arc::new(Literal::new(value)) as _),
+                Ok(ColumnarValue::Scalar(value)) => {
+                    let metadata = Some(FieldMetadata::from(field.as_ref()));
+                    Transformed::yes(Arc::new(Literal::new_with_metadata(value, metadata)) as _)
+                }
                 // The rows have to show the error, if there are any.
                 _ => Transformed::no(expr),
             })
@@ -319,10 +348,11 @@ pub(crate) fn typed(plan: LogicalPlan, values: &[ScalarValue]) -> Result<Option<
     plan.data().map(Some)
 }
 
-/// A filter of a scan with values. What depends on no column becomes a constant, as in a plan that
-/// was made with the values.
-pub(crate) fn filled(filter: &Expr, values: &[ScalarValue], schema: &SchemaRef) -> Result<Expr> {
-    static OPTIONS: LazyLock<Arc<ConfigOptions>> = LazyLock::new(Arc::default);
+/// The options with which constants are computed.
+static OPTIONS: LazyLock<Arc<ConfigOptions>> = LazyLock::new(Arc::default);
+
+/// A filter of a scan with values. Calls and casts that depend on no column become constants.
+pub(crate) fn filled(filter: &Expr, values: &[ScalarValue]) -> Result<Expr> {
     let set = filter.clone().transform_up(|expr| {
         Ok(match &expr {
             Expr::Column(column) => {
@@ -334,10 +364,50 @@ pub(crate) fn filled(filter: &Expr, values: &[ScalarValue], schema: &SchemaRef) 
                     None => return internal_err!("parameter {} has no value", placeholder.id),
                 }
             }
+            Expr::ScalarFunction(call) => match constant(call) {
+                Some(value) => Transformed::yes(value),
+                None => Transformed::no(expr),
+            },
+            Expr::Cast(cast) => match &*cast.expr {
+                Expr::Literal(value, _) => match value.cast_to(cast.field.data_type()) {
+                    Ok(value) => Transformed::yes(Expr::Literal(value, None)),
+                    Err(_) => Transformed::no(expr),
+                },
+                _ => Transformed::no(expr),
+            },
             _ => Transformed::no(expr),
         })
-    })?;
+    });
+    set.data()
+}
+
+/// The value of a call, if its arguments are constants and it has no error. Fields say in which
+/// reference systems geometries are.
+fn constant(call: &ScalarFunction) -> Option<Expr> {
+    let mut scalars = Vec::with_capacity(call.args.len());
+    let mut arg_fields = Vec::with_capacity(call.args.len());
+    for arg in &call.args {
+        let Expr::Literal(value, _) = arg else { return None };
+        scalars.push(value.clone());
+        arg_fields.push(arg.to_field(&DFSchema::empty()).ok()?.1);
+    }
+    let scalar_arguments: Vec<Option<&ScalarValue>> = scalars.iter().map(Some).collect();
+    let known = ReturnFieldArgs { arg_fields: &arg_fields, scalar_arguments: &scalar_arguments };
+    let return_field = call.func.return_field_from_args(known).ok()?;
+    let metadata = FieldMetadata::from(return_field.as_ref());
+    let args = scalars.into_iter().map(ColumnarValue::Scalar).collect();
+    let config_options = OPTIONS.clone();
+    let args = ScalarFunctionArgs { args, arg_fields, number_rows: 1, return_field, config_options };
+    let value = match call.func.invoke_with_args(args).ok()? {
+        ColumnarValue::Scalar(value) => value,
+        ColumnarValue::Array(array) => ScalarValue::try_from_array(&array, 0).ok()?,
+    };
+    Some(Expr::Literal(value, Some(metadata)))
+}
+
+/// A filter with values in the form that a plan would have that was made with them.
+pub(crate) fn simplified(filter: Expr, schema: &SchemaRef) -> Result<Expr> {
     let schema = Arc::new(DFSchema::try_from(schema.clone())?);
     let context = SimplifyContext::builder().with_schema(schema).with_config_options(OPTIONS.clone()).build();
-    ExprSimplifier::new(context).simplify(set.data)
+    ExprSimplifier::new(context).simplify(filter)
 }

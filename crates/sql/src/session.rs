@@ -14,6 +14,7 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::optimizer::{Analyzer, AnalyzerRule};
+use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
@@ -110,7 +111,7 @@ impl Script {
 
 /// The answer of a statement, batch by batch. Dropping it ends the work.
 pub struct Answer {
-    batches: Receiver<Result<RecordBatch, DataFusionError>>,
+    batches: Batches,
     task: Option<JoinHandle<()>>,
     stop: Option<Arc<AtomicBool>>,
     /// What was done to how many rows.
@@ -118,6 +119,23 @@ pub struct Answer {
     schema: SchemaRef,
     memory_bytes: usize,
     runtime: Handle,
+}
+
+/// Where the batches of an answer come from.
+enum Batches {
+    /// A thread with a large stack.
+    Sent(Receiver<Result<RecordBatch, DataFusionError>>),
+    /// The caller's thread, which is faster for small answers.
+    Here(SendableRecordBatchStream),
+}
+
+impl Batches {
+    async fn next(&mut self) -> Option<Result<RecordBatch, DataFusionError>> {
+        match self {
+            Self::Sent(receiver) => receiver.recv().await,
+            Self::Here(stream) => stream.next().await,
+        }
+    }
 }
 
 impl Session {
@@ -289,7 +307,7 @@ impl Session {
         let stream = kept.run(&snapshots, values).ok().flatten()?;
         self.kept_runs.fetch_add(1, Ordering::Relaxed);
         let schema = stream.schema();
-        Some(self.answer(stream, schema))
+        Some(Answer { batches: Batches::Here(stream), schema, ..self.nothing() })
     }
 
     fn write(&self, runner: Runner, statement: SqlStatement) -> Result<Answer, SqlError> {
@@ -348,7 +366,7 @@ impl Session {
     fn answer(&self, stream: SendableRecordBatchStream, schema: SchemaRef) -> Answer {
         let (sender, batches) = channel(1);
         let task = self.runtime.spawn(send_batches(stream, sender));
-        Answer { batches, task: Some(task), schema, ..self.nothing() }
+        Answer { batches: Batches::Sent(batches), task: Some(task), schema, ..self.nothing() }
     }
 
     /// The answer of a statement without rows.
@@ -356,6 +374,7 @@ impl Session {
         let (_, batches) = channel(1);
         let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
         let schema = Arc::new(Schema::empty());
+        let batches = Batches::Sent(batches);
         Answer { batches, task: None, stop: None, done: None, schema, memory_bytes, runtime }
     }
 
@@ -456,16 +475,16 @@ impl Answer {
     fn receive(&mut self) -> Result<Option<Result<RecordBatch, DataFusionError>>, SqlError> {
         /// How often it is asked whether to stop.
         const STOP_INTERVAL: Duration = Duration::from_millis(50);
-        let Some(stop) = self.stop.clone() else { return Ok(self.batches.blocking_recv()) };
+        let Some(stop) = self.stop.clone() else { return Ok(self.runtime.block_on(self.batches.next())) };
         loop {
             if stop.load(Ordering::Relaxed) {
-                self.batches.close();
+                self.batches = Batches::Here(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
                 if let Some(task) = self.task.take() {
                     task.abort();
                 }
                 return Err(SqlError::Execution("the statement was stopped".to_owned()));
             }
-            let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.recv()).await };
+            let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.next()).await };
             if let Ok(batch) = self.runtime.block_on(received) {
                 return Ok(batch);
             }

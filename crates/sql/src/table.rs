@@ -12,7 +12,7 @@ use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Snapshot};
 
 use crate::geometry::geometry_field;
-use crate::kept::filled;
+use crate::kept::{filled, simplified};
 use crate::pushdown::{Pushed, Translator};
 use crate::scan::{Origin, ScanExec, Source};
 
@@ -76,7 +76,10 @@ impl DatasetTable {
         let translator = Translator { schema: &self.schema, geometry: self.geometry() };
         match &self.values {
             _ if !self.pushes_down => None,
-            Some(values) => translator.translate(&filled(filter, values, &self.arrow).ok()?),
+            Some(values) => {
+                let filled = filled(filter, values).ok()?;
+                translator.translate(&filled).or_else(|| translator.translate(&simplified(filled, &self.arrow).ok()?))
+            }
             None => translator.translate(filter),
         }
     }

@@ -68,6 +68,13 @@ const CASES: &[Case] = &[
         ],
         true,
     ),
+    (
+        "SELECT id, ST_Distance(geometry, ST_Transform(ST_SetSRID(ST_Point($1, $2), 3857), 4326)) FROM places
+         WHERE ST_DWithin(geometry, ST_Transform(ST_SetSRID(ST_Point($1, $2), 3857), 4326), 10)
+         ORDER BY geometry <-> ST_Transform(ST_SetSRID(ST_Point($1, $2), 3857), 4326), id LIMIT 3",
+        &[&["1490000.5", "6890000.5"], &["-13600000.0", "4500000.0"]],
+        true,
+    ),
     ("SELECT id FROM grid ORDER BY id LIMIT $1", &[&["3"], &["0"]], false),
     ("SELECT id FROM grid WHERE id IN (SELECT id FROM places WHERE id > $1)", &[&["2"], &["5"]], false),
     ("SELECT id, now() > '2020-01-01' FROM places WHERE id = $1", &[&["2"]], false),
