@@ -58,7 +58,7 @@ pub(crate) struct Translator<'s> {
 impl Translator<'_> {
     /// The filter in the engine's terms, if it has one.
     pub fn translate(&self, filter: &Expr) -> Option<Pushed> {
-        if let Some(pushed) = self.spatial(filter) {
+        if let Some(pushed) = self.spatial(filter).or_else(|| self.coordinate(filter)) {
             return Some(pushed);
         }
         let condition = self.condition(filter, DEPTH_MAX)?;
@@ -95,6 +95,48 @@ impl Translator<'_> {
             }
             _ => None,
         }
+    }
+
+    /// The half of the plane, or the strip, that a comparison of a coordinate leaves.
+    fn coordinate(&self, filter: &Expr) -> Option<Pushed> {
+        let (column, [from, to]) = match filter {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (&**left, &**right) {
+                (Expr::Column(column), value) => (column, bounds(*op, number(value)?)?),
+                (Expr::ScalarFunction(call), Expr::Literal(ScalarValue::Int64(Some(0)), _)) => {
+                    // The order of an integer and the coordinate.
+                    let [Expr::Literal(integer, _), Expr::Column(column)] = order_of_numbers(call)? else {
+                        return None;
+                    };
+                    let ScalarValue::Int64(Some(integer)) = integer else { return None };
+                    let float = integer.unsigned_abs().checked_ilog2().is_none_or(|bits| bits < f64::MANTISSA_DIGITS);
+                    (column, bounds(op.swap()?, float.then_some(*integer as f64)?)?)
+                }
+                (value, Expr::Column(column)) => (column, bounds(op.swap()?, number(value)?)?),
+                _ => return None,
+            },
+            Expr::Between(Between { expr, negated: false, low, high }) => match &**expr {
+                Expr::Column(column) => (column, [number(low)?, number(high)?]),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let GeometryColumn::Point { x, y } = &self.schema.geometry else { return None };
+        let [x_max, y_max] = match self.schema.system {
+            CoordinateSystem::LonLat => [180.0, 90.0],
+            CoordinateSystem::Planar => [f64::MAX, f64::MAX],
+        };
+        // An empty range, or one beyond the system, is left to the filter.
+        let within = |max: f64| {
+            let (from, to) = (from.max(-max), to.min(max));
+            (from <= to).then_some([from, to])
+        };
+        let ([x0, x1], [y0, y1]) = match column.name.as_str() {
+            name if name == x => (within(x_max)?, [-y_max, y_max]),
+            name if name == y => ([-x_max, x_max], within(y_max)?),
+            _ => return None,
+        };
+        let condition = EngineCondition::Spatial(Filter::Window { x0, y0, x1, y1 });
+        Some(Pushed { condition, is_exact: false })
     }
 
     /// The constant geometry beside the table's column, and whether the column comes first.
@@ -204,9 +246,7 @@ impl Translator<'_> {
 
     /// A comparison of an integer with a float. One of them is a column.
     fn ordered(&self, call: &ScalarFunction, operator: Operator) -> Option<Condition> {
-        let inner: &dyn Any = call.func.inner().as_ref();
-        inner.downcast_ref::<NumberFunction>().filter(|function| function.is_order())?;
-        match call.args.as_slice() {
+        match order_of_numbers(call)? {
             [Expr::Column(column), Expr::Literal(ScalarValue::Float64(Some(float)), _)] => {
                 match self.column_type(column)? {
                     Type::Key(KeyType::Int64 | KeyType::UInt64) | Type::Attribute(ColumnType::Int64) => {
@@ -255,6 +295,25 @@ fn compared(column: &Column, operator: Operator, literal: Literal) -> Option<Con
         Operator::GtEq => on.at_least(literal),
         _ => return None,
     })
+}
+
+/// The arguments of the order of an integer and a float.
+fn order_of_numbers(call: &ScalarFunction) -> Option<&[Expr]> {
+    let inner: &dyn Any = call.func.inner().as_ref();
+    inner.downcast_ref::<NumberFunction>().filter(|function| function.is_order())?;
+    Some(&call.args)
+}
+
+/// The least and the greatest number that a comparison with a number leaves, or numbers around
+/// these.
+fn bounds(operator: Operator, number: f64) -> Option<[f64; 2]> {
+    match operator {
+        _ if !number.is_finite() => None,
+        Operator::Eq => Some([number, number]),
+        Operator::Lt | Operator::LtEq => Some([f64::MIN, number]),
+        Operator::Gt | Operator::GtEq => Some([number, f64::MAX]),
+        _ => None,
+    }
 }
 
 fn integer_of(value: &ScalarValue) -> Option<Literal> {
