@@ -79,41 +79,12 @@ impl Conflicts {
         mut rows: RecordBatch,
         returning: &mut Returning,
     ) -> Result<u64, SqlError> {
-        let OnConflictAction::DoUpdate(update) = &self.action else { return Ok(0) };
-        let assignments = Assignments::new(target, &update.assignments)?;
-        let key = &target.schema.key.name;
-        let excluded = Ident::new(EXCLUDED);
         let mut written = 0;
         while rows.num_rows() > 0 {
             let runner = runner.renewed();
             let now = target.renewed(&runner)?;
-            runner.add_table(EXCLUDED, &target.columns, &[completed(&rows, target)?])?;
-            let mut from = table_factor(target.dataset.name())?;
-            set_alias(&mut from, &self.alias);
-            let same_key = Expr::BinaryOp {
-                left: Box::new(column_of(&self.alias, key)),
-                op: BinaryOperator::Eq,
-                right: Box::new(column_of(&excluded, key)),
-            };
-            // All records, to tell those that are left alone by WHERE from those that are gone.
-            let condition = update
-                .selection
-                .clone()
-                .unwrap_or_else(|| Expr::Value(datafusion::sql::sqlparser::ast::Value::Boolean(true).into()));
-            let values = assignments.values(&self.alias);
-            let items = numbered(values.into_iter().chain([condition]));
-            let query = select(items, vec![from, table_factor(EXCLUDED)?], Some(both(None, same_key)))?;
-            let (mut stream, _) = runner.query(query).await?;
-            let shape = RowShape::new(&now.schema, now.point.as_deref(), assignments.names())?;
-            let mut found: HashSet<Key> = HashSet::new();
-            while let Some(batch) = stream.next().await {
-                let batch = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes))?;
-                let count = shape.columns();
-                let new = shape.shape(&batch.columns()[..count], batch.num_rows(), 0)?;
-                found.extend(keys_of(&new, &now)?);
-                let is_chosen = super::rows::truths(batch.column(count))?;
-                let chosen: Vec<usize> = (0..new.num_rows()).filter(|row| is_chosen[*row]).collect();
-                let new = rows_of(&new, &chosen)?;
+            let Replacements { mut found, batches } = self.replacements(&runner, &now, &rows).await?;
+            for new in batches {
                 let outcome = now.dataset.replace_unchanged(&now.snapshot, &new)?;
                 if let Some(row) = outcome.refused.first() {
                     return Err(refused(0, row.row, &row.error));
@@ -149,6 +120,91 @@ impl Conflicts {
         }
         Ok(written)
     }
+
+    /// The new values of the records that have the keys of rows, in the state of a target.
+    async fn replacements(&self, runner: &Runner, now: &Target, rows: &RecordBatch) -> Result<Replacements, SqlError> {
+        let mut replacements = Replacements { found: HashSet::new(), batches: Vec::new() };
+        let OnConflictAction::DoUpdate(update) = &self.action else { return Ok(replacements) };
+        let assignments = Assignments::new(now, &update.assignments)?;
+        let key = &now.schema.key.name;
+        runner.add_table(EXCLUDED, &now.columns, &[completed(rows, now)?])?;
+        let mut from = table_factor(now.dataset.name())?;
+        set_alias(&mut from, &self.alias);
+        let same_key = Expr::BinaryOp {
+            left: Box::new(column_of(&self.alias, key)),
+            op: BinaryOperator::Eq,
+            right: Box::new(column_of(&Ident::new(EXCLUDED), key)),
+        };
+        // All records, to tell those that are left alone by WHERE from those that are gone.
+        let condition = update
+            .selection
+            .clone()
+            .unwrap_or_else(|| Expr::Value(datafusion::sql::sqlparser::ast::Value::Boolean(true).into()));
+        let values = assignments.values(&self.alias);
+        let items = numbered(values.into_iter().chain([condition]));
+        let query = select(items, vec![from, table_factor(EXCLUDED)?], Some(both(None, same_key)))?;
+        let (mut stream, source) = runner.query(query).await?;
+        let shape = RowShape::new(&now.schema, now.point.as_deref(), assignments.names())?;
+        shape.check_systems(&now.schema, source.fields())?;
+        while let Some(batch) = stream.next().await {
+            let batch = batch.map_err(|error| SqlError::execution(&error, runner.memory_bytes))?;
+            let count = shape.columns();
+            let new = shape.shape(&batch.columns()[..count], batch.num_rows(), 0)?;
+            replacements.found.extend(keys_of(&new, now)?);
+            let is_chosen = super::rows::truths(batch.column(count))?;
+            let chosen: Vec<usize> = (0..new.num_rows()).filter(|row| is_chosen[*row]).collect();
+            replacements.batches.push(rows_of(&new, &chosen)?);
+        }
+        Ok(replacements)
+    }
+
+    /// What is written for all rows of a statement in the state of a target: rows with new keys, and
+    /// then the records that replace others.
+    pub async fn resolve(
+        &self,
+        runner: &Runner,
+        now: &Target,
+        rows: &RecordBatch,
+        memory: &Memory,
+    ) -> Result<Resolved, SqlError> {
+        if rows.column_by_name(&now.schema.key.name).is_none() {
+            // They are numbered, and have no conflicts.
+            return Ok(Resolved { new: rows.clone(), replaced: Vec::new() });
+        }
+        let mut seen = HashSet::new();
+        if let OnConflictAction::DoUpdate(_) = self.action {
+            self.note_keys(rows, now, (&mut seen, memory))?;
+        }
+        let (mut new, mut known) = (Vec::new(), Vec::new());
+        let mut added = HashSet::new();
+        for (row, key) in keys_of(rows, now)?.into_iter().enumerate() {
+            match now.snapshot.get(&key)?.is_some() {
+                true => known.push(row),
+                // Without an update, a later row with the key of an earlier one is left out too.
+                false if added.insert(key) => new.push(row),
+                false => {}
+            }
+        }
+        let known = rows_of(rows, &known)?;
+        let replaced = match known.num_rows() {
+            0 => Vec::new(),
+            _ => self.replacements(runner, now, &known).await?.batches,
+        };
+        memory.take(replaced.iter().map(RecordBatch::get_array_memory_size).sum())?;
+        Ok(Resolved { new: rows_of(rows, &new)?, replaced })
+    }
+}
+
+/// The new values of records, and the keys of all records that were found.
+struct Replacements {
+    found: HashSet<Key>,
+    batches: Vec<RecordBatch>,
+}
+
+/// What a statement writes as a whole.
+pub(super) struct Resolved {
+    pub new: RecordBatch,
+    pub replaced: Vec<RecordBatch>,
 }
 
 fn set_alias(table: &mut datafusion::sql::sqlparser::ast::TableWithJoins, name: &Ident) {

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::ArrowError;
-use datafusion::arrow::compute::take_record_batch;
+use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
 use terrane::{AtomicBatch, Error, Key, OnConflict, RefusedRow};
 
-use super::conflict::Conflicts;
+use super::conflict::{Conflicts, Resolved};
 use super::rows::{RowShape, with_keys};
 use super::target::{Target, last_part};
 use super::{Returning, Written, after_writing};
@@ -95,7 +95,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         first += count;
     }
     if runner.is_whole() {
-        insertion.add_all(&all)?;
+        insertion.add_all(all).await?;
     }
     let rows = Some(insertion.written);
     let returned = insertion.returning.finish(runner, &target).await?;
@@ -188,12 +188,72 @@ impl Insertion<'_> {
     }
 
     /// Writes all rows together.
-    fn add_all(&mut self, batches: &[RecordBatch]) -> Result<(), SqlError> {
-        if self.conflicts.is_some() {
-            return Err(SqlError::refused(
-                "ON CONFLICT is not available in a transaction or an atomic statement; MERGE is",
-            ));
+    async fn add_all(&mut self, batches: Vec<RecordBatch>) -> Result<(), SqlError> {
+        let Some(conflicts) = self.conflicts.take().filter(|_| !batches.is_empty()) else {
+            return self.add_new(&batches);
+        };
+        let rows = concat_batches(batches[0].schema_ref(), &batches)
+            .map_err(|error| SqlError::Execution(error.to_string()))?;
+        loop {
+            let runner = self.runner.renewed();
+            let now = self.target.renewed(&runner)?;
+            let resolved = conflicts.resolve(&runner, &now, &rows, &self.memory).await?;
+            if self.add_resolved(&now, &conflicts, &resolved)? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Writes what a statement with conflicts comes to in one state. Returns whether it is done: if
+    /// another writer was faster, nothing was changed.
+    fn add_resolved(&mut self, now: &Target, conflicts: &Conflicts, resolved: &Resolved) -> Result<bool, SqlError> {
+        let mut added = (RecordBatch::new_empty(resolved.new.schema()), Vec::new());
+        let mut add = |batch: &mut AtomicBatch| {
+            let outcome = batch.push(&resolved.new, OnConflict::Refuse)?;
+            for RefusedRow { row, error } in &outcome.refused {
+                // An earlier statement of the transaction has inserted it.
+                let is_known = matches!(error, Error::DuplicateKey { .. });
+                if !is_known || !matches!(conflicts.action, OnConflictAction::DoNothing) {
+                    return Err(refused(0, *row, error));
+                }
+            }
+            added = (rows_without(&resolved.new, outcome.refused.iter().map(|refused| refused.row))?, outcome.keys);
+            for rows in &resolved.replaced {
+                let outcome = batch.push(rows, OnConflict::Replace)?;
+                if let Some(RefusedRow { row, error }) = outcome.refused.first() {
+                    return Err(refused(0, *row, error));
+                }
+            }
+            Ok(())
+        };
+        if let Some(transaction) = &self.runner.transaction {
+            // What was read decides only if records are replaced.
+            transaction.add(now, 0, !resolved.replaced.is_empty(), add)?;
+        } else {
+            let mut batch = now.dataset.atomic_batch().unchanged_since(&now.snapshot)?;
+            add(&mut batch)?;
+            match batch.commit() {
+                Ok(()) => {}
+                Err(Error::Changed { .. } | Error::DuplicateKey { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (rows, keys) = added;
+        self.written = rows.num_rows() as u64;
+        if self.returning.is_wanted() {
+            self.returning.add(with_keys(&rows, &keys, self.target)?)?;
+        }
+        for rows in &resolved.replaced {
+            self.written += rows.num_rows() as u64;
+            if self.returning.is_wanted() {
+                self.returning.add(rows.clone())?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes rows together whose keys have to be new.
+    fn add_new(&mut self, batches: &[RecordBatch]) -> Result<(), SqlError> {
         let mut keys = Vec::new();
         let mut count = 0;
         let mut add = |batch: &mut AtomicBatch| {
