@@ -35,13 +35,17 @@ fn no_update_is_lost_among_threads() {
     connection.rows("SET terrane.atomic = true").unwrap();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
-            let add = "UPDATE places SET population = population + 1 WHERE id <= 2 OR id = 77";
+            let add = "UPDATE places SET population = population + 1 WHERE id <= 2 OR id = 77; \
+                       INSERT INTO places AS p (id, population) VALUES (78, 1), (79, 1) \
+                       ON CONFLICT (id) DO UPDATE SET population = p.population + excluded.population";
             scope.spawn(|| (0..UPDATES).for_each(|_| connection.rows(add).map(drop).unwrap()));
         }
     });
     let sql = "SELECT population FROM places WHERE id IN (1, 2, 77)";
     let total = (2 * THREADS * UPDATES).to_string();
     assert_eq!(database.connect().rows(sql).unwrap().1, vec![vec![total]; 3]);
+    let sql = "SELECT population FROM places WHERE id IN (78, 79)";
+    assert_eq!(database.connect().rows(sql).unwrap().1, vec![vec![(THREADS * UPDATES).to_string()]; 2]);
 }
 
 #[test]
