@@ -126,3 +126,22 @@ fn a_chain_of_leaves_that_is_a_circle_or_leads_elsewhere_is_refused() {
         assert!(matches!(refused, Err(Error::Damaged { .. })), "damage {number}: {refused:?}");
     }
 }
+
+/// What a leaf says of slots that it has not is not read. The check reports it.
+#[test]
+fn slots_beyond_the_capacity_of_a_node_are_not_read() {
+    /// Offsets of words: the root's offset, in the tree's block, and the bitmap, in a leaf.
+    const TOP: u64 = 64;
+    const BITMAP: u64 = 8;
+    let options = options(PersistenceDomain::PageCache, 4, Budget::Nodes(0));
+    let mut tree = PearTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    let rect = Rect::point([1.0, 2.0]).unwrap();
+    tree.insert(&rect, 7).unwrap();
+    let backend = tree.pool().backend();
+    let leaf = backend.load(backend.load(ROOT) + TOP);
+    backend.store(leaf + BITMAP, backend.load(leaf + BITMAP) | 1 << 63);
+    assert_eq!(window(&tree, &rect), [7]);
+    assert!(tree.contains(&rect, 7).unwrap() && !tree.contains(&rect, 8).unwrap());
+    let refused = tree.check();
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+}

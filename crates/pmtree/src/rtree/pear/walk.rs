@@ -6,7 +6,7 @@
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, WORD_LENGTH};
 
-use super::layout::{BITMAP, FAN_OUT_MAX, Layout, META, NEXT, head, level_of};
+use super::layout::{BITMAP, Layout, META, NEXT, head, level_of};
 use super::tree::PearTree;
 use crate::limits::LEVEL_MAX;
 use crate::{Result, blocks};
@@ -100,8 +100,7 @@ pub(super) fn check_header<const D: usize, B: Backend>(
     if stated > LEVEL_MAX || level.is_some_and(|level| level != stated) {
         return Err(blocks::damaged(pool, at, format!("a node states the impossible level {stated}")));
     }
-    let capacity = layout.capacity(stated);
-    if capacity < FAN_OUT_MAX && word(pool, at, BITMAP) >> capacity != 0 {
+    if word(pool, at, BITMAP) & !layout.all_slots(stated) != 0 {
         return Err(blocks::damaged(pool, at, "a node has an impossible bitmap"));
     }
     Ok(())
