@@ -127,7 +127,7 @@ fn a_chain_of_leaves_that_is_a_circle_or_leads_elsewhere_is_refused() {
     }
 }
 
-/// What a leaf says of slots that it has not is not read. The check reports it.
+/// A damaged leaf has a bit for a slot beyond its capacity. The check reports it.
 #[test]
 fn slots_beyond_the_capacity_of_a_node_are_not_read() {
     /// Offsets of words: the root's offset, in the tree's block, and the bitmap, in a leaf.

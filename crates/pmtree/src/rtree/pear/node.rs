@@ -139,7 +139,7 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
         level_of(self.meta())
     }
 
-    /// The valid slots. What a damaged pool says beyond its capacity is left out.
+    /// The valid slots. Bits beyond the capacity, which only a damaged pool has, are left out.
     #[inline]
     pub(super) fn bitmap(&self) -> u64 {
         self.load(BITMAP) & self.tree.layout.all_slots(self.level())

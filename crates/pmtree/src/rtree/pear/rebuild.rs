@@ -6,7 +6,7 @@
 //! parent. Recovery goes by children, since parent words may be old. It uses these only to group
 //! siblings.
 //!
-//! 1. Recovery states of both levels are resolved, before a box is read.
+//! 1. Nodes of both levels are read. Recovery states are resolved, and then the level is read anew.
 //! 2. Nodes without a parent are grouped by the parent that they had. Small groups are packed by
 //!    place.
 //! 3. The levels above are packed. From the root down, nodes lie in memory as the budget allows.
@@ -18,7 +18,7 @@ use terrane_storage::sync::{Ordering, thread};
 
 use super::layout::{KEY, LOCK, META, PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, locked, slots};
 use super::lock::Locked;
-use super::node::{Branch, Node, bounds};
+use super::node::{Branch, bounds};
 use super::options::{Budget, Gap, Options};
 use super::repair::Parent;
 use super::tree::PearTree;
@@ -47,9 +47,11 @@ struct Read<const D: usize> {
     at: u64,
     /// What its parent word names.
     parent: u64,
+    /// Around nothing, if a node is known to have it as a child.
     rect: Rect<D>,
-    /// It is in a recovery state, or a merge has emptied it.
-    is_unsettled: bool,
+    is_stale: bool,
+    /// A merge has emptied it.
+    is_emptied: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -103,13 +105,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             self.unlock_all(mixed)?;
         }
         let upper = self.resolved(mixed, &BTreeMap::new(), threads, &guard)?;
-        let parents = self.parents_of(&upper)?;
-        let mut orphans = self.resolved(complete, &parents, threads, &guard)?;
+        let known = self.parents_of(&upper)?;
+        let mut orphans = self.resolved(complete, &known, threads, &guard)?;
         let parents = self.parents_of(&upper)?;
         if self.has_gap(Gap::ParentWords) {
             orphans.retain(|node| !upper.iter().any(|upper| upper.at == node.parent));
         } else if !parents.is_empty() {
             orphans.retain(|node| !parents.contains_key(&node.at));
+        }
+        for orphan in orphans.iter_mut().filter(|orphan| known.contains_key(&orphan.at)) {
+            orphan.rect = self.node(orphan.at)?.bounds();
         }
         self.pool.reclaim()?;
         Ok((upper, orphans))
@@ -134,17 +139,18 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         guard: &Guard<'_>,
     ) -> Result<Vec<Read<D>>> {
         for _ in 0..ROUNDS_MAX {
-            let nodes = self.read_all(&self.walk(level)?, threads)?;
-            let mut unsettled = nodes.iter().filter(|node| node.is_unsettled).peekable();
+            let nodes = self.read_all(&self.walk(level)?, parents, threads)?;
+            let mut unsettled = nodes.iter().filter(|read| read.is_stale || read.is_emptied).peekable();
             if unsettled.peek().is_none() {
                 return Ok(nodes);
             }
-            for &Read { at, .. } in unsettled {
-                let node = self.node(at)?;
-                if self.is_stale(&node) {
-                    let parent = parents.get(&at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
+            for read in unsettled {
+                let node = self.node(read.at)?;
+                // One that was stale may have left the chain by now, as another one's partner.
+                if read.is_stale {
+                    let parent = parents.get(&read.at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
                     self.resolve(parent, &node, guard)?;
-                } else if is_emptied(&node) {
+                } else {
                     self.unlink(&node, None)?;
                 }
             }
@@ -166,7 +172,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(parents)
     }
 
-    fn read_all(&self, nodes: &[u64], threads: usize) -> Result<Vec<Read<D>>> {
+    fn read_all(&self, nodes: &[u64], parents: &BTreeMap<u64, u64>, threads: usize) -> Result<Vec<Read<D>>> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -174,8 +180,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let share = nodes.len().div_ceil(threads).max(NODES_OF_THREAD_MIN);
         let read_one = |at: u64| {
             let node = self.node(at)?;
-            let is_unsettled = self.is_stale(&node) || is_emptied(&node);
-            Ok(Read { at, parent: node.load(PARENT), rect: node.bounds(), is_unsettled })
+            // An empty leaf may be in use, unless it was being merged.
+            let is_emptied = node.count() == 0 && (node.level() > 0 || node.has(REORGANIZING));
+            let is_orphan = parents.is_empty() || !parents.contains_key(&at);
+            let rect = if is_orphan { node.bounds() } else { bounds([].into_iter()) };
+            Ok(Read { at, parent: node.load(PARENT), rect, is_stale: self.is_stale(&node), is_emptied })
         };
         let read = |part: &[u64]| part.iter().map(|&at| read_one(at)).collect::<Result<Vec<_>>>();
         if share >= nodes.len() {
@@ -299,9 +308,4 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         counts.reverse();
         counts
     }
-}
-
-/// Whether a merge has emptied a node. An empty leaf without its mark may be in use.
-fn is_emptied<const D: usize, B: Backend>(node: &Node<'_, D, B>) -> bool {
-    node.count() == 0 && (node.level() > 0 || node.has(REORGANIZING))
 }
