@@ -296,27 +296,25 @@ fn a_change_that_was_undone_stays_undone_when_its_blocks_are_used_again() {
     }
 }
 
-/// Only a long search repeats in other configurations what one has shown.
+/// Only a long search repeats in other configurations what one has shown. It does not with the
+/// PeaR-Tree, as recovery rebuilds parents in memory, and a crash shows nothing of their flushes.
 #[test]
 fn no_flush_and_no_fence_can_be_left_out() {
-    fn search<T: ExploredTree>() {
+    fn search<T: ExploredTree>(in_all: bool) {
         let breadth = Breadth { branches: 24, samples: 24, seed: 1 };
         let near = Breadth { branches: 256, samples: 64, seed: 1 };
         let options = match is_soak() {
-            true => Gate { seeds: 1..21, only: None, breadth, near, names_stride: 1, in_all: true, inside_stride: 2 },
+            true => Gate { seeds: 1..21, only: None, breadth, near, names_stride: 1, in_all, inside_stride: 2 },
             false => Gate { seeds: 1..4, only: None, breadth, near, names_stride: 7, in_all: false, inside_stride: 5 },
         };
         let report = gate(&T::configurations(), &options).unwrap_or_else(|failure| panic!("{failure}"));
         println!("{report}");
         assert!(report.is_closed(), "{report}");
     }
-    search::<Fbr>();
-    search::<Pmr>();
-    // Its steps are many.
-    if is_soak() {
-        search::<Pear>();
-    }
-    search::<Logged>();
+    search::<Fbr>(true);
+    search::<Pmr>(true);
+    search::<Pear>(false);
+    search::<Logged>(true);
 }
 
 #[test]
@@ -338,7 +336,7 @@ fn every_flush_and_every_fence_has_a_name_of_its_own_and_is_listed() {
 fn the_table_of_what_shows_each_loss_has_all_names_and_no_others() {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/gate.md");
     let of_pools = terrane_pmem::pmwcas::explored::Explored::configurations()[0].places();
-    let all = [Fbr::places(), Pmr::places(), Logged::places(), ExploredMap::places(), of_pools];
+    let all = [Fbr::places(), Pmr::places(), Pear::places(), Logged::places(), ExploredMap::places(), of_pools];
     let names = all.iter().flatten().flat_map(Place::dropped).map(|dropped| dropped.to_string());
     assert_eq!(sites::names_in_table(&table), names.collect());
 }

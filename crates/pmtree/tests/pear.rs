@@ -2,9 +2,9 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use terrane_pmem::{Backend, Counted, PersistenceDomain, Traced};
-use terrane_pmtree::Rect;
+use terrane_pmem::{Backend, Counted, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::pear::{Budget, Options, PearTree, Persisting};
+use terrane_pmtree::{Error, Rect};
 use terrane_testkit::MemoryStorage;
 
 use crate::support::{ONE_LEAF, grow_and_shrink_with};
@@ -94,4 +94,54 @@ fn moves_in_the_background_end_when_the_budget_is_used() {
         assert_eq!((tree.volatile_nodes(), tree.adapt_step(1).unwrap()), (budget, 0));
     }
     assert_eq!(tree.check().unwrap().entries, 200);
+}
+
+/// Recovery reads leaves by their places, and not as the chain leads.
+#[test]
+fn a_chain_of_leaves_that_is_a_circle_or_leads_elsewhere_is_refused() {
+    /// Offsets of words: the first leaf's offset, in the tree's block, and the next leaf's, in a
+    /// leaf.
+    const HEAD: u64 = 128;
+    const NEXT: u64 = 16;
+    let options = options(PersistenceDomain::PageCache, 4, Budget::Levels(9));
+    let open_after = |damage: fn(&Traced, u64, u64)| {
+        let storage = MemoryStorage::new();
+        let tree = PearTree::<2, Traced>::create(&storage, "tree", &options).unwrap();
+        (0..40).for_each(|number| tree.insert(&Rect::point([f64::from(number), 0.0]).unwrap(), 0).unwrap());
+        let backend = tree.pool().backend();
+        let block = backend.load(ROOT);
+        damage(backend, block, backend.load(block + HEAD));
+        drop(tree);
+        PearTree::<2, Traced>::open(&storage, "tree", &options).map(|mut tree| tree.check().unwrap().entries)
+    };
+    assert_eq!(open_after(|_, _, _| ()).unwrap(), 40);
+    let damages: [fn(&Traced, u64, u64); 4] = [
+        |backend, _, first| backend.store(backend.load(first + NEXT) + NEXT, first),
+        |backend, _, first| backend.store(first + NEXT, first + 8),
+        |backend, block, first| backend.store(first + NEXT, block),
+        |backend, block, _| backend.store(block + HEAD, u64::MAX - 255),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let refused = open_after(damage);
+        assert!(matches!(refused, Err(Error::Damaged { .. })), "damage {number}: {refused:?}");
+    }
+}
+
+/// A damaged leaf has a bit for a slot beyond its capacity. The check reports it.
+#[test]
+fn slots_beyond_the_capacity_of_a_node_are_not_read() {
+    /// Offsets of words: the root's offset, in the tree's block, and the bitmap, in a leaf.
+    const TOP: u64 = 64;
+    const BITMAP: u64 = 8;
+    let options = options(PersistenceDomain::PageCache, 4, Budget::Nodes(0));
+    let mut tree = PearTree::<2, Traced>::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    let rect = Rect::point([1.0, 2.0]).unwrap();
+    tree.insert(&rect, 7).unwrap();
+    let backend = tree.pool().backend();
+    let leaf = backend.load(backend.load(ROOT) + TOP);
+    backend.store(leaf + BITMAP, backend.load(leaf + BITMAP) | 1 << 63);
+    assert_eq!(window(&tree, &rect), [7]);
+    assert!(tree.contains(&rect, 7).unwrap() && !tree.contains(&rect, 8).unwrap());
+    let refused = tree.check();
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
 }

@@ -2,22 +2,27 @@
 
 use std::sync::Arc;
 
+use terrane_pmem::explorer::{Breadth, Dropped, Explorer, History, Subject};
 use terrane_pmem::interrupting::{At, Interrupting, Stopped};
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
+use terrane_pmtree::explored::{ExploredTree, Pear, random_steps};
 use terrane_pmtree::pear::{Budget, Options, PearTree};
-use terrane_testkit::crash::{Budget as Images, Controller, NameOrder};
+use terrane_storage::event::{Event, PoolEvent};
+use terrane_testkit::crash::{Budget as Images, Controller, Image, NameOrder};
 
 use crate::pear::options;
 use crate::scenario::NOTHING_LEFT;
 
-const BOTH: [Instruction; 2] = [Instruction::Flush, Instruction::Fence];
+pub type Tree = PearTree<2, Dropping<Traced>>;
 
-fn in_pool() -> Options {
+pub const BOTH: [Instruction; 2] = [Instruction::Flush, Instruction::Fence];
+
+pub fn in_pool() -> Options {
     options(PersistenceDomain::Adr, 4, Budget::Nodes(0))
 }
 
-fn at(x: f64, y: f64) -> Rect<2> {
+pub fn at(x: f64, y: f64) -> Rect<2> {
     Rect::point([x, y]).unwrap()
 }
 
@@ -66,7 +71,6 @@ fn halves_that_come_below_two_parents_are_in_no_recovery_state() {
 /// Opens a tree that was closed, and loses power at each event of some insertions. Gives whether
 /// the tree is sound each time.
 fn is_sound_after_a_close(dropped: Option<Instruction>) -> bool {
-    type Tree = PearTree<2, Dropping<Traced>>;
     let options = in_pool();
     let controller = Controller::new();
     let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
@@ -102,7 +106,6 @@ fn a_tree_that_was_opened_is_not_clean_any_more() {
 /// leaving, and inserts into it. Gives how many these were, and whether each insertion is there
 /// after a power loss.
 fn insertions_into_what_has_left(dropped: Option<Instruction>) -> (usize, bool) {
-    type Tree = PearTree<2, Dropping<Traced>>;
     const CLEAR: &str = "pear.recover.dying.clear";
     let budget = Images { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
     let options = in_pool();
@@ -149,5 +152,154 @@ fn a_block_that_a_removed_node_has_left_is_not_removed_again() {
     assert!(found > 0 && is_whole, "{found} crashes");
     for instruction in BOTH {
         assert!(!insertions_into_what_has_left(Some(instruction)).1, "{instruction:?} can be left out");
+    }
+}
+
+/// Points on a line in a tree whose leaves have up to four.
+struct Line {
+    controller: Arc<Controller>,
+    tree: Tree,
+    points: Vec<f64>,
+}
+
+impl Line {
+    fn new(points: &[f64]) -> Self {
+        let controller = Controller::new();
+        let tree = Tree::create(&*controller.storage(), "tree", &in_pool()).unwrap();
+        let mut line = Self { controller, tree, points: Vec::new() };
+        line.insert(points);
+        line
+    }
+
+    fn leave_out(&self, dropped: Option<Instruction>, site: &str) {
+        if let Some(instruction) = dropped {
+            self.tree.pool().backend().leave_out(instruction, site);
+        }
+    }
+
+    fn insert(&mut self, points: &[f64]) {
+        points.iter().for_each(|&x| self.tree.insert(&at(x, 0.0), 0).unwrap());
+        self.points.extend(points);
+    }
+
+    /// Blocks that this frees are the next that are acquired.
+    fn delete(&mut self, points: &[f64]) {
+        points.iter().for_each(|&x| assert!(self.tree.delete(&at(x, 0.0), 0).unwrap()));
+        self.points.retain(|x| !points.contains(x));
+        self.tree.pool().reclaim().unwrap();
+    }
+
+    /// Whether all points survive any power loss since an event. The tree must be sound, and stay
+    /// so while all are deleted.
+    fn survives(&self, since: usize, images: &Images) -> bool {
+        (since..=self.controller.events())
+            .all(|cut| self.controller.images(cut, images, 1).all(|image| is_sound(&image, &self.points)))
+    }
+}
+
+/// Whether a tree is sound and has points, and stays sound while they are deleted.
+pub fn is_sound(image: &Image, points: &[f64]) -> bool {
+    Tree::open(&*image.storage(), "tree", &in_pool()).is_ok_and(|mut tree| {
+        tree.check().is_ok()
+            && points.iter().all(|&x| tree.contains(&at(x, 0.0), 0).is_ok_and(|is_there| is_there))
+            && points.iter().all(|&x| tree.delete(&at(x, 0.0), 0).is_ok_and(|was_there| was_there))
+            && points.iter().all(|&x| tree.contains(&at(x, 0.0), 0).is_ok_and(|is_there| !is_there))
+            && tree.check().is_ok()
+    })
+}
+
+/// Leaves of a line: {0, 1}, {20, 21} and {22, 40, 41}.
+const THREE_LEAVES: [f64; 7] = [0.0, 1.0, 20.0, 21.0, 22.0, 40.0, 41.0];
+
+/// The second leaf merges with the third one, whose block the half of another leaf gets then.
+#[test]
+fn a_block_that_a_merged_node_has_left_is_not_removed_again() {
+    let survives = |dropped: Option<Instruction>| {
+        let mut line = Line::new(&THREE_LEAVES);
+        line.delete(&[40.0]);
+        line.leave_out(dropped, "pear.chain.dying.clear");
+        line.delete(&[41.0]);
+        line.insert(&[2.0, 3.0, 4.0]);
+        line.survives(line.controller.events(), &NOTHING_LEFT)
+    };
+    assert!(survives(None));
+    assert!(!survives(Some(Instruction::Flush)), "the flush can be left out");
+}
+
+/// A leaf enters the chain before the second one. The first one leaves it, and its block gets
+/// another leaf, behind the second one. That must not name it as a leaf before it.
+#[test]
+fn a_leaf_never_names_a_block_as_the_one_before_it_that_comes_behind_it() {
+    let survives = |dropped: Option<Instruction>| {
+        let mut line = Line::new(&THREE_LEAVES);
+        line.leave_out(dropped, "pear.chain.previous");
+        line.insert(&[2.0, 3.0, 4.0]);
+        line.delete(&[0.0]);
+        line.insert(&[42.0, 43.0]);
+        line.survives(line.controller.events(), &NOTHING_LEFT)
+    };
+    assert!(survives(None));
+    assert!(!survives(Some(Instruction::Flush)), "the flush can be left out");
+}
+
+/// The second leaf merges with the third one. Its block gets a leaf that merges with the same one.
+/// A crash then leaves the marks of that leaf, and none of the second merge in its sibling.
+#[test]
+fn a_leaf_is_not_taken_for_the_one_whose_block_it_has() {
+    let images = Images { exhaustive_pending: 6, samples: 64, name_order: NameOrder::AnySubset };
+    let survives = |dropped: Option<Instruction>| {
+        let mut line = Line::new(&THREE_LEAVES);
+        line.delete(&[41.0]);
+        line.leave_out(dropped, "pear.merge.done");
+        line.delete(&[20.0]);
+        line.insert(&[2.0, 9.0, 11.5]);
+        line.delete(&[2.0]);
+        let before = line.controller.events();
+        line.delete(&[9.0]);
+        line.survives(before, &images)
+    };
+    assert!(survives(None));
+    assert!(!survives(Some(Instruction::Flush)), "the flush can be left out");
+}
+
+/// A leaf gets entries of its full sibling. Then another thread inserts into it, so that its marks
+/// leave it durably.
+#[test]
+fn entries_that_move_to_a_sibling_are_not_in_both_leaves() {
+    let survives = |dropped: Option<Instruction>| {
+        let mut line = Line::new(&[0.0, 1.0, 10.0, 11.0, 12.0, 13.0]);
+        line.leave_out(dropped, "pear.redistribute.lose");
+        line.delete(&[0.0]);
+        std::thread::scope(|scope| scope.spawn(|| line.insert(&[1.5])).join().unwrap());
+        line.survives(line.controller.events(), &NOTHING_LEFT)
+    };
+    assert!(survives(None));
+    for instruction in BOTH {
+        assert!(!survives(Some(instruction)), "{instruction:?} can be left out");
+    }
+}
+
+/// A history in which nodes of one level merge, and exchange entries, while some of them lie in the
+/// pool and some in memory. Gives whether a power loss before this fence goes wrong.
+fn goes_wrong_before(fence: &str, dropped: Option<Dropped>) -> bool {
+    let mut all = Pear::configurations().into_iter();
+    let mut subject = all.find(|subject| subject.configuration() == "mixed-4-adr").unwrap();
+    subject.tree.options.budget = Budget::Nodes(7);
+    let history = History::record(&subject, random_steps(1, 200), dropped).unwrap();
+    let mut explorer = Explorer::new(&subject);
+    let breadth = Breadth { branches: 64, samples: 16, seed: 1 };
+    let is_meant = |event: &Event| matches!(event, Event::Pool(PoolEvent::Fence { site, .. }) if *site == fence);
+    let log = history.controller.log();
+    let mut cuts = (0..log.len()).filter(|&cut| is_meant(&log[cut])).peekable();
+    assert!(cuts.peek().is_some(), "{fence} was not reached");
+    cuts.any(|cut| explorer.power_losses(&history, cut, &breadth).is_err())
+}
+
+#[test]
+fn copies_are_durable_before_they_count_if_the_other_node_is_in_memory() {
+    for (copy, gain) in [("pear.merge.copy", "pear.merge.gain"), ("pear.redistribute.copy", "pear.redistribute.gain")] {
+        assert!(!goes_wrong_before(gain, None), "{gain}");
+        let dropped = Dropped { instruction: Instruction::Fence, site: copy.to_owned() };
+        assert!(goes_wrong_before(gain, Some(dropped)), "the fence {copy} can be left out");
     }
 }

@@ -22,6 +22,7 @@ mod marks;
 mod model;
 mod pear;
 mod pear_fences;
+mod pear_repairs;
 mod pear_states;
 mod pear_threads;
 mod pmr;

@@ -84,6 +84,10 @@ impl<B: Backend> Backend for Rehearsed<'_, B> {
         Loads::new(self, offset, length)
     }
 
+    fn prefetch(&self, offset: u64, length: u64) {
+        self.inner.prefetch(offset, length);
+    }
+
     fn store(&self, offset: u64, value: u64) {
         self.replace(offset, |_| value);
     }

@@ -20,6 +20,12 @@ pub(super) fn growth(before: f64, after: f64) -> f64 {
     if growth.is_nan() { f64::INFINITY } else { growth }
 }
 
+/// How much the area of a child grows by including a box. It is a number.
+#[inline]
+pub(super) fn enlargement<const D: usize>(child: &Rect<D>, rect: &Rect<D>) -> f64 {
+    growth(child.area(), child.union(rect).area())
+}
+
 /// The child that grows least by including a box; among equals, the smallest one. `None` without
 /// children.
 pub(super) fn least_enlargement<const D: usize, K>(

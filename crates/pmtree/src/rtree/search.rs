@@ -49,7 +49,7 @@ pub(super) struct Extent {
 }
 
 /// Entries that a window has room for at first.
-const HITS: usize = 32;
+const HITS: usize = 128;
 
 /// Entries that overlap a window.
 pub(super) struct Window<'q, const D: usize> {

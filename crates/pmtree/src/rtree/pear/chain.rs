@@ -214,19 +214,4 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         self.backend().persist(dying..dying + WORD_LENGTH, DYING_CLEAR_AGAIN);
         Ok(())
     }
-
-    /// The nodes of a level's chain, while nobody changes it.
-    pub(super) fn walk(&self, level: u64) -> Result<Vec<u64>> {
-        let mut nodes = Vec::new();
-        let mut at = self.backend().load(self.block + head(level));
-        while at != 0 {
-            let node = self.checked(at, level)?;
-            nodes.push(at);
-            if self.are_too_many(nodes.len() as u64) {
-                return Err(self.damaged(at, "the chain of a level is a circle"));
-            }
-            at = node.load(NEXT);
-        }
-        Ok(nodes)
-    }
 }

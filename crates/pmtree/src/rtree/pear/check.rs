@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use terrane_pmem::Backend;
 use terrane_storage::sync::Ordering;
 
-use super::layout::{BLOCK_LENGTH, FAN_OUT_MAX, MARKS, TOP, head};
+use super::layout::{BITMAP, BLOCK_LENGTH, MARKS, TOP, head};
 use super::node::Node;
 use super::tree::PearTree;
 use crate::limits::LEVEL_MAX;
@@ -76,8 +76,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if !nodes.entry(level).or_default().insert(node.at) {
             return wrong("a node is linked twice");
         }
-        let capacity = self.layout.capacity(level);
-        if node.meta() & MARKS != 0 || capacity < FAN_OUT_MAX && node.bitmap() >> capacity != 0 {
+        if node.meta() & MARKS != 0 || node.load(BITMAP) != node.bitmap() {
             return wrong("a node has an impossible bitmap, or a mark that nobody removed");
         }
         let is_root = node.at == self.root.load(Ordering::SeqCst);

@@ -10,7 +10,6 @@ use super::node::Node;
 use super::split::Outcome;
 use super::tree::{PearTree, Way};
 use crate::Result;
-use crate::rtree::choose;
 use crate::rtree::rect::Rect;
 
 const ENLARGE: Site = Site::new("pear.insert.enlarge");
@@ -92,8 +91,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             }
             let chosen = loop {
                 let Some(sequence) = self.await_even(&node) else { return Ok(None) };
-                let chosen = choose::least_enlargement(node.rects(level, node.bitmap()), rect);
-                let child = chosen.map(|(slot, _)| (slot, node.target(level, slot)));
+                let chosen = node.least_enlargement(level, node.bitmap(), rect);
+                let child = chosen.map(|slot| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
                     break child;
                 }

@@ -126,10 +126,18 @@ impl<const D: usize> Layout<D> {
     }
 
     /// Most entries of a node.
+    #[inline]
     pub(super) fn capacity(&self, level: u64) -> usize {
         if level == 0 { self.fan_out } else { self.inner_fan_out }
     }
 
+    /// The bitmap of a full node.
+    #[inline]
+    pub(super) fn all_slots(&self, level: u64) -> u64 {
+        u64::MAX >> (FAN_OUT_MAX - self.capacity(level))
+    }
+
+    #[inline]
     pub(super) fn is_single(&self, level: u64) -> bool {
         level > 0 || self.single
     }

@@ -38,6 +38,7 @@ mod shape;
 mod split;
 mod states;
 mod tree;
+mod walk;
 
 #[cfg(feature = "explorer")]
 pub use options::Gap;

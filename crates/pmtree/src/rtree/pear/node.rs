@@ -6,11 +6,12 @@ use terrane_pmem::{Backend, LINE_LENGTH, Site, View, WORD_LENGTH};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::layout::{
-    BITMAP, BOXES, DIRTY, KEY, Layout, MASK, META, NEXT, PARENT, PARTNER, SEQUENCE, VOLATILE, is_volatile, level_of,
-    slots,
+    BITMAP, BOXES, DIRTY, FAN_OUT_MAX, KEY, Layout, MASK, META, NEXT, PARENT, PARTNER, SEQUENCE, VOLATILE, is_volatile,
+    level_of, slots,
 };
 use super::tree::PearTree;
 use crate::Result;
+use crate::rtree::choose;
 use crate::rtree::rect::Rect;
 
 /// A node of a tree, in the pool or in memory.
@@ -87,10 +88,7 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
     fn load_array<const N: usize>(&self, first: usize) -> [u64; N] {
         match self.words {
             Words::Pool(view) => view.load_array(first),
-            Words::Memory(words) => {
-                let words = &words[first..first + N];
-                std::array::from_fn(|index| words[index].load(Ordering::Acquire))
-            }
+            Words::Memory(words) => load_array(words, first),
         }
     }
 
@@ -141,9 +139,10 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
         level_of(self.meta())
     }
 
+    /// The valid slots. Bits beyond the capacity, which only a damaged pool has, are left out.
     #[inline]
     pub(super) fn bitmap(&self) -> u64 {
-        self.load(BITMAP)
+        self.load(BITMAP) & self.tree.layout.all_slots(self.level())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -212,6 +211,48 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
         }
     }
 
+    /// Calls `visit` with the box of each of these slots. Where the node lies, and the form of its
+    /// boxes, are looked up once, and not for each slot.
+    #[inline]
+    pub(super) fn for_each_rect(&self, level: u64, bitmap: u64, mut visit: impl FnMut(usize, Rect<D>)) {
+        let is_single = self.tree.layout.is_single(level);
+        match self.words {
+            Words::Pool(view) if is_single => {
+                slots(bitmap).for_each(|slot| visit(slot, Layout::of_single(&view.load_array(BOXES + slot * D))))
+            }
+            Words::Pool(view) => slots(bitmap).for_each(|slot| {
+                let first = BOXES + slot * 2 * D;
+                visit(slot, Layout::of_double(&view.load_array(first), &view.load_array(first + D)));
+            }),
+            Words::Memory(words) => {
+                slots(bitmap).for_each(|slot| visit(slot, Layout::of_single(&load_array(words, BOXES + slot * D))))
+            }
+        }
+    }
+
+    /// Which of these slots have boxes that are meant. There is no branch for a box, since the CPU
+    /// could not predict it.
+    #[inline]
+    pub(super) fn matching(&self, level: u64, bitmap: u64, is_meant: impl Fn(&Rect<D>) -> bool) -> u64 {
+        let mut mask = 0;
+        self.for_each_rect(level, bitmap, |slot, rect| mask |= u64::from(is_meant(&rect)) << slot);
+        mask
+    }
+
+    /// The slot whose box grows least by including another one.
+    pub(super) fn least_enlargement(&self, level: u64, bitmap: u64, rect: &Rect<D>) -> Option<usize> {
+        let mut growths = [f64::INFINITY; FAN_OUT_MAX];
+        let mut least = f64::INFINITY;
+        self.for_each_rect(level, bitmap, |slot, child| {
+            let growth = choose::enlargement(&child, rect);
+            growths[slot] = growth;
+            least = if growth < least { growth } else { least };
+        });
+        // Few are left, among which more is compared.
+        let chosen = slots(bitmap).filter(|&slot| growths[slot] == least).map(|slot| (slot, self.rect(level, slot)));
+        choose::least_enlargement(chosen, rect).map(|(slot, _)| slot)
+    }
+
     /// The boxes of valid slots.
     #[inline]
     pub(super) fn rects(self, level: u64, bitmap: u64) -> impl Iterator<Item = (usize, Rect<D>)> + 'a {
@@ -226,7 +267,14 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
 
     /// The box around all branches; the one that contains nothing, if there are none.
     pub(super) fn bounds(&self) -> Rect<D> {
-        bounds(self.rects(self.level(), self.bitmap()).map(|(_, rect)| rect))
+        self.bounds_of(self.bitmap())
+    }
+
+    /// The box around the branches of slots.
+    pub(super) fn bounds_of(&self, bitmap: u64) -> Rect<D> {
+        let mut all = bounds([].into_iter());
+        self.for_each_rect(self.level(), bitmap, |_, rect| all = all.union(&rect));
+        all
     }
 
     /// The slot of a child.
@@ -280,6 +328,13 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
             self.write_target(level, slot, *target);
         }
     }
+}
+
+/// Consecutive words of a node in memory.
+#[inline]
+fn load_array<const N: usize>(words: &[AtomicU64], first: usize) -> [u64; N] {
+    let words = &words[first..first + N];
+    std::array::from_fn(|index| words[index].load(Ordering::Acquire))
 }
 
 /// The smallest box around others; without any, the one that contains nothing.

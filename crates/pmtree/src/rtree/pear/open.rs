@@ -4,11 +4,12 @@ use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 
 use super::layout::{
-    ALIGNMENT, BITMAP, BLOCK_LENGTH, CLEAN, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID, Layout, META,
-    NEXT, SINGLE, TOP, head, is_alignment, level_of,
+    ALIGNMENT, BLOCK_LENGTH, CLEAN, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID, Layout, SINGLE, TOP,
+    head, is_alignment,
 };
 use super::options::Options;
 use super::tree::PearTree;
+use super::walk::{check_header, walk};
 use crate::limits::LEVEL_MAX;
 use crate::rtree::split::check_fill_min;
 use crate::{Error, Result, blocks, creation, limits};
@@ -146,47 +147,12 @@ pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Optio
         blocks::damaged(pool, block, reason)
     })?;
     if top > LEVEL_MAX {
-        check_node(pool, &layout, top, None)?;
+        blocks::check_own(pool, top, layout.node_length())?;
+        check_header(pool, &layout, top, None)?;
     } else {
         for level in [top, top + 1] {
-            check_chain(pool, &layout, block, level)?;
+            walk(pool, &layout, block, level)?;
         }
     }
     Ok(Some((block, layout)))
-}
-
-/// Checks that an acquired block of a node's length begins at an offset, and that it states a
-/// level.
-fn check_node<const D: usize, B: Backend>(
-    pool: &Pool<B>,
-    layout: &Layout<D>,
-    at: u64,
-    level: Option<u64>,
-) -> Result<()> {
-    blocks::check_own(pool, at, layout.node_length())?;
-    let backend = pool.backend();
-    let stated = level_of(backend.load(at + META as u64 * WORD_LENGTH));
-    if stated > LEVEL_MAX || level.is_some_and(|level| level != stated) {
-        return Err(blocks::damaged(pool, at, format!("a node states the impossible level {stated}")));
-    }
-    let bitmap = backend.load(at + BITMAP as u64 * WORD_LENGTH);
-    let capacity = layout.capacity(stated);
-    if capacity < FAN_OUT_MAX && bitmap >> capacity != 0 {
-        return Err(blocks::damaged(pool, at, "a node has an impossible bitmap"));
-    }
-    Ok(())
-}
-
-fn check_chain<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block: u64, level: u64) -> Result<()> {
-    let mut at = pool.backend().load(block + head(level));
-    let mut nodes = 0;
-    while at != 0 {
-        check_node(pool, layout, at, Some(level))?;
-        nodes += 1;
-        if blocks::are_too_many(pool, nodes, layout.node_length()) {
-            return Err(blocks::damaged(pool, at, "the chain of a level is a circle"));
-        }
-        at = pool.backend().load(at + NEXT as u64 * WORD_LENGTH);
-    }
-    Ok(())
 }

@@ -6,7 +6,7 @@
 //! parent. Recovery goes by children, since parent words may be old. It uses these only to group
 //! siblings.
 //!
-//! 1. Recovery states of both levels are resolved, before a box is read.
+//! 1. Nodes of both levels are read. Recovery states are resolved, and then the level is read anew.
 //! 2. Nodes without a parent are grouped by the parent that they had. Small groups are packed by
 //!    place.
 //! 3. The levels above are packed. From the root down, nodes lie in memory as the budget allows.
@@ -30,6 +30,10 @@ use crate::{Result, blocks};
 /// Fewer nodes than this are read by one thread.
 const NODES_OF_THREAD_MIN: usize = 64;
 
+/// A node is resolved, then leaves the chain if it is empty, and is read once more. One resolved
+/// node may bring another one into a state.
+const ROUNDS_MAX: usize = 8;
+
 /// A node to be made: its children are nodes, or planned nodes of the level below.
 struct Planned<const D: usize> {
     children: Vec<(Child, Rect<D>)>,
@@ -37,8 +41,18 @@ struct Planned<const D: usize> {
     key: Option<u64>,
 }
 
-/// A node, what its parent word names, and its box.
-type Read<const D: usize> = (u64, u64, Rect<D>);
+/// A node as it was read.
+#[derive(Clone, Copy)]
+struct Read<const D: usize> {
+    at: u64,
+    /// What its parent word names.
+    parent: u64,
+    /// Around nothing, if a node is known to have it as a child.
+    rect: Rect<D>,
+    is_stale: bool,
+    /// A merge has emptied it.
+    is_emptied: bool,
+}
 
 #[derive(Clone, Copy)]
 enum Child {
@@ -56,14 +70,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return Ok(());
         }
         self.placement.complete.store(top, Ordering::Release);
-        let (upper, orphans) = self.remaining(top)?;
-        let boxes = |nodes: &[u64]| self.read_boxes(nodes, options.recovery_threads);
-        let (upper, orphans) = (boxes(&upper)?, boxes(&orphans)?);
+        let (upper, orphans) = self.remaining(top, options.recovery_threads)?;
         self.recovery.nodes_read = (upper.len() + orphans.len()) as u64;
-        if let ([(only, ..)], []) | ([], [(only, ..)]) = (upper.as_slice(), orphans.as_slice()) {
-            self.node(*only)?.store(PARENT, 0);
-            self.persist_top(*only);
-            self.root.store(*only, Ordering::SeqCst);
+        if let ([only], []) | ([], [only]) = (upper.as_slice(), orphans.as_slice()) {
+            self.node(only.at)?.store(PARENT, 0);
+            self.persist_top(only.at);
+            self.root.store(only.at, Ordering::SeqCst);
             return Ok(());
         }
         if upper.is_empty() && orphans.is_empty() {
@@ -86,84 +98,69 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// The nodes of the mixed level, and those of the complete level that have no parent among
     /// these. None of them is in a recovery state afterwards.
-    fn remaining(&self, complete: u64) -> Result<(Vec<u64>, Vec<u64>)> {
+    fn remaining(&self, complete: u64, threads: usize) -> Result<(Vec<Read<D>>, Vec<Read<D>>)> {
         let guard = self.pool.pin();
         let mixed = complete + 1;
         if self.has_gap(Gap::Rebuild) {
-            return self.unresolved(mixed);
+            self.unlock_all(mixed)?;
         }
-        let upper = self.resolved(mixed, &BTreeMap::new(), &guard)?;
-        let parents = self.parents_of(&upper)?;
-        let mut orphans = self.resolved(complete, &parents, &guard)?;
+        let upper = self.resolved(mixed, &BTreeMap::new(), threads, &guard)?;
+        let known = self.parents_of(&upper)?;
+        let mut orphans = self.resolved(complete, &known, threads, &guard)?;
         let parents = self.parents_of(&upper)?;
         if self.has_gap(Gap::ParentWords) {
-            orphans.retain(|at| !upper.contains(&self.node(*at).map_or(0, |node| node.load(PARENT))));
-        } else {
-            orphans.retain(|at| !parents.contains_key(at));
+            orphans.retain(|node| !upper.iter().any(|upper| upper.at == node.parent));
+        } else if !parents.is_empty() {
+            orphans.retain(|node| !parents.contains_key(&node.at));
+        }
+        for orphan in orphans.iter_mut().filter(|orphan| known.contains_key(&orphan.at)) {
+            orphan.rect = self.node(orphan.at)?.bounds();
         }
         self.pool.reclaim()?;
         Ok((upper, orphans))
     }
 
-    /// The same with states as the crash has left them, only unlocked ([`Gap::Rebuild`]).
-    fn unresolved(&self, mixed: u64) -> Result<(Vec<u64>, Vec<u64>)> {
-        let (upper, mut lower) = (self.walk(mixed)?, self.walk(mixed - 1)?);
-        for &at in upper.iter().chain(&lower) {
+    /// Unlocks both levels, and leaves states as they are ([`Gap::Rebuild`]).
+    fn unlock_all(&self, mixed: u64) -> Result<()> {
+        for at in self.walk(mixed)?.into_iter().chain(self.walk(mixed - 1)?) {
             let node = self.node(at)?;
             node.store(META, locked(node.level(), 0, self.session) & !LOCK);
             node.store(SEQUENCE, 0);
         }
-        let parents = self.parents_of(&upper)?;
-        lower.retain(|at| !parents.contains_key(at));
-        Ok((upper, lower))
+        Ok(())
     }
 
     /// The nodes of a level, none of them in a recovery state any more, nor emptied by a merge.
-    /// They are in the order of their places, in which the CPU reads ahead.
-    fn resolved(&self, level: u64, parents: &BTreeMap<u64, u64>, guard: &Guard<'_>) -> Result<Vec<u64>> {
-        let mut nodes = self.walk(level)?;
-        nodes.sort_unstable();
-        let mut has_resolved = false;
-        for &at in &nodes {
-            let node = self.node(at)?;
-            if self.is_stale(&node) {
-                has_resolved = true;
-                let parent = parents.get(&at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
-                self.resolve(parent, &node, guard)?;
+    fn resolved(
+        &self,
+        level: u64,
+        parents: &BTreeMap<u64, u64>,
+        threads: usize,
+        guard: &Guard<'_>,
+    ) -> Result<Vec<Read<D>>> {
+        for _ in 0..ROUNDS_MAX {
+            let nodes = self.read_all(&self.walk(level)?, parents, threads)?;
+            let mut unsettled = nodes.iter().filter(|read| read.is_stale || read.is_emptied).peekable();
+            if unsettled.peek().is_none() {
+                return Ok(nodes);
+            }
+            for read in unsettled {
+                let node = self.node(read.at)?;
+                // One that was stale may have left the chain by now, as another one's partner.
+                if read.is_stale {
+                    let parent = parents.get(&read.at).map_or(Parent::Lost, |parent| Parent::Locked(*parent));
+                    self.resolve(parent, &node, guard)?;
+                } else {
+                    self.unlink(&node, None)?;
+                }
             }
         }
-        if has_resolved {
-            nodes = self.walk(level)?;
-            nodes.sort_unstable();
-        }
-        self.without_empty(level, nodes)
+        Err(self.damaged(self.block, format!("nodes of level {level} stay in recovery states")))
     }
 
-    /// Nodes of a level, after those have left the chain that a merge has emptied.
-    fn without_empty(&self, level: u64, mut nodes: Vec<u64>) -> Result<Vec<u64>> {
-        let mut failure = None;
-        let is_kept = |at: u64| -> Result<bool> {
-            let node = self.node(at)?;
-            // An empty leaf may be in use, unless it was being merged.
-            if node.count() > 0 || level == 0 && !node.has(REORGANIZING) {
-                return Ok(true);
-            }
-            self.unlink(&node, None)?;
-            Ok(false)
-        };
-        nodes.retain(|at| {
-            failure.is_some()
-                || is_kept(*at).unwrap_or_else(|error| {
-                    failure = Some(error);
-                    true
-                })
-        });
-        failure.map_or(Ok(nodes), Err)
-    }
-
-    fn parents_of(&self, nodes: &[u64]) -> Result<BTreeMap<u64, u64>> {
+    fn parents_of(&self, nodes: &[Read<D>]) -> Result<BTreeMap<u64, u64>> {
         let mut parents = BTreeMap::new();
-        for &at in nodes {
+        for &Read { at, .. } in nodes {
             let node = self.node(at)?;
             for slot in slots(node.bitmap()) {
                 let child = self.child_of(&node, node.target(node.level(), slot))?;
@@ -175,8 +172,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Ok(parents)
     }
 
-    /// Nodes with what their parent words name, and their boxes.
-    fn read_boxes(&self, nodes: &[u64], threads: usize) -> Result<Vec<Read<D>>> {
+    fn read_all(&self, nodes: &[u64], parents: &BTreeMap<u64, u64>, threads: usize) -> Result<Vec<Read<D>>> {
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -184,7 +180,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let share = nodes.len().div_ceil(threads).max(NODES_OF_THREAD_MIN);
         let read_one = |at: u64| {
             let node = self.node(at)?;
-            Ok((at, node.load(PARENT), node.bounds()))
+            // An empty leaf may be in use, unless it was being merged.
+            let is_emptied = node.count() == 0 && (node.level() > 0 || node.has(REORGANIZING));
+            let is_orphan = parents.is_empty() || !parents.contains_key(&at);
+            let rect = if is_orphan { node.bounds() } else { bounds([].into_iter()) };
+            Ok(Read { at, parent: node.load(PARENT), rect, is_stale: self.is_stale(&node), is_emptied })
         };
         let read = |part: &[u64]| part.iter().map(|&at| read_one(at)).collect::<Result<Vec<_>>>();
         if share >= nodes.len() {
@@ -204,11 +204,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     fn plan(&self, upper: Vec<Read<D>>, orphans: Vec<Read<D>>, by_parents: bool) -> Result<Vec<Vec<Planned<D>>>> {
         let capacity = self.layout.inner_fan_out;
         let as_children =
-            |nodes: Vec<Read<D>>| nodes.into_iter().map(|(at, _, rect)| (Child::Node(at), rect)).collect::<Vec<_>>();
+            |nodes: Vec<Read<D>>| nodes.into_iter().map(|node| (Child::Node(node.at), node.rect)).collect::<Vec<_>>();
         let (mut first, mut rest) = (Vec::new(), Vec::new());
         let mut groups: BTreeMap<u64, Vec<Read<D>>> = BTreeMap::new();
         for orphan in orphans {
-            groups.entry(if by_parents { orphan.1 } else { 0 }).or_default().push(orphan);
+            groups.entry(if by_parents { orphan.parent } else { 0 }).or_default().push(orphan);
         }
         for (key, group) in groups {
             match by_parents && (self.fill_min(1)..=capacity).contains(&group.len()) {
@@ -280,10 +280,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         debug_assert!(is_volatile(at) == in_memory);
         let node = Locked::of_new(self.node(at)?);
         node.store(SEQUENCE, 0);
-        if let Some(key) = key.filter(|_| in_memory) {
-            node.store(KEY, key);
+        match key.filter(|_| in_memory) {
+            // Its children name it already.
+            Some(key) => node.store(KEY, key),
+            None => self.adopt(&node)?,
         }
-        self.adopt(&node)?;
         Ok(at)
     }
 

@@ -34,7 +34,6 @@ use crate::Result;
 const UNMARK: Site = Site::new("pear.repair.unmark");
 const FORWARD: Site = Site::new("pear.repair.split");
 const BACK: Site = Site::new("pear.repair.merge");
-const BACK_TO_SIBLING: Site = Site::new("pear.repair.redistribute");
 
 /// Where a node in a recovery state hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,9 +229,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let Some(other) = self.partner(node, marks)? else { return self.unmark_and_release(node) };
         let (gainer, loser) = if is_gainer { (node, &other) } else { (&other, node) };
         if loser.bitmap() & loser.load(MASK) != 0 {
-            // Durably, before the loser looks like one that has completed it.
+            // Durable with the gainer's marks, which share its line. So it comes before the loser
+            // looks like one that has completed it.
             gainer.store(BITMAP, gainer.bitmap() & !gainer.load(MASK));
-            gainer.persist_header(BACK_TO_SIBLING);
         }
         self.unmark_and_release(gainer)?;
         self.unmark_and_release(loser)

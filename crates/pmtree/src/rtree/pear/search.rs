@@ -150,15 +150,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     fn read_leaf<T: SearchVisitor<D>>(&self, node: &Node<'_, D, B>, bitmap: u64, target: &mut T, path: &Path) {
         self.settle(node);
-        for slot in slots(bitmap) {
-            let rect = node.rect(0, slot);
-            if target.meets(&rect) {
+        let met = node.matching(0, bitmap, |rect| target.meets(rect));
+        node.for_each_rect(0, met, |slot, rect| {
+            if !target.is_satisfied() {
                 target.found(path, rect, node.target(0, slot));
-                if target.is_satisfied() {
-                    return;
-                }
             }
-        }
+        });
     }
 
     /// Makes a bitmap durable that was read, if its writer has not yet.
@@ -176,8 +173,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         path: &mut Path,
         guard: &Guard<'_>,
     ) -> Result<bool> {
-        let entered = node.rects(level, bitmap).filter(|(_, rect)| target.enters(rect));
-        let children: SmallVec<[u64; 64]> = entered.map(|(slot, _)| node.target(level, slot)).collect();
+        let entered = slots(node.matching(level, bitmap, |rect| target.enters(rect)));
+        let children: SmallVec<[u64; 64]> = entered.map(|slot| node.target(level, slot)).collect();
         children.iter().for_each(|child| node.prefetch(*child));
         if node.sequence() != sequence {
             return Ok(false);

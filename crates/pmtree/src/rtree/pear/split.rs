@@ -5,7 +5,7 @@ use terrane_pmem::{Backend, Site};
 
 use super::layout::{BITMAP, BOXES, MASK, META, PARENT, REORGANIZING, SEQUENCE, SPLIT_STARTED, locked, slots};
 use super::lock::Locked;
-use super::node::{Branch, Node, bounds};
+use super::node::{Branch, Node};
 use super::tree::PearTree;
 use crate::Result;
 
@@ -126,7 +126,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         parent.persist_header(BRANCH_MAP);
         parent.advance();
         let left = node.bitmap() & !half.load(MASK);
-        let rest = bounds(node.rects(node.level(), left).map(|(_, rect)| rect));
+        let rest = node.bounds_of(left);
         self.shrink_in(parent, slot, &rest);
         Ok(())
     }
@@ -189,7 +189,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         };
         let (node, half) = &halves;
         let left = node.bitmap() & !half.load(MASK);
-        let rest = bounds(node.rects(level, left).map(|(_, rect)| rect));
+        let rest = node.bounds_of(left);
         let branches = [(rest, node.at), (half.bounds(), half.at)];
         let root = if is_in_memory {
             let root = self.volatile_node(level + 1, 0, &branches)?;
