@@ -43,20 +43,18 @@ class Systems:
         extension = Path(duckdb_extension_spatial.__file__).parent / "extensions"
         self.duck.execute(f"LOAD '{next(extension.rglob('spatial.duckdb_extension'))}'")
         self.duck.execute("SET threads = 1")
-        pickups = "ride_id AS id, n_fixes, {point}(pickup_lon, pickup_lat) AS place"
-        fire = "id, country, frp_mw, confidence, {point}(lon, lat) AS place"
         tables = {
-            "rides": (pickups, rides),
-            "fires": (fire, fires),
-            "cities": ("place_id AS id, cc, {point}(lon, lat) AS place", cities),
+            "rides": ("ride_id AS id, n_fixes", "pickup_lon", "pickup_lat", rides),
+            "fires": ("id, country, frp_mw, confidence", "lon", "lat", fires),
+            "cities": ("place_id AS id, cc", "lon", "lat", cities),
         }
         self.sedona = sedonadb.connect() if sedonadb else None
-        for name, (columns, file) in tables.items():
-            here = columns.format(point="ST_Point")
-            place = here.replace("ST_Point", "ST_SetSRID(ST_Point").replace(") AS place", "), 4326) AS place")
+        for name, (columns, x, y, file) in tables.items():
+            here = f"{columns}, ST_Point({x}, {y}) AS geometry"
+            place = f"{columns}, {x} AS lon, {y} AS lat"
             self.terrane.sql(f"CREATE TABLE {name} (PRIMARY KEY (id)) AS SELECT {place} FROM '{file}'")
             self.duck.execute(f"CREATE TABLE {name} AS SELECT {here} FROM '{file}'")
-            self.duck.execute(f"CREATE INDEX {name}_place ON {name} USING RTREE (place)")
+            self.duck.execute(f"CREATE INDEX {name}_place ON {name} USING RTREE (geometry)")
             if self.sedona:
                 self.sedona.read_parquet(str(file)).to_view("source", overwrite=True)
                 self.sedona.sql(f"SELECT {here} FROM source").to_memtable().to_view(name)
@@ -107,13 +105,13 @@ def equal(name: str, answers: dict[str, list[tuple]]) -> None:
 def windows(systems: Systems, count: int, rounds: int) -> None:
     """Windows of about ten rides, and the nearest ones with a condition."""
     random = numpy.random.default_rng(1)
-    places = systems.duck.execute("SELECT ST_X(place), ST_Y(place) FROM rides ORDER BY id").fetchall()
-    half = 0.00005
+    places = systems.duck.execute("SELECT ST_X(geometry), ST_Y(geometry) FROM rides ORDER BY id").fetchall()
+    half = 0.00003
     chosen = [places[index] for index in random.integers(0, len(places), count)]
     boxes = [(x - half, y - half, x + half, y + half) for x, y in chosen]
-    query = "SELECT id FROM rides WHERE ST_Intersects(place, ST_MakeEnvelope({}, {}, {}, {}))"
+    query = "SELECT id FROM rides WHERE ST_Intersects(geometry, ST_MakeEnvelope({}, {}, {}, {}))"
     nearest = (
-        "SELECT id FROM rides WHERE n_fixes < 7 ORDER BY ST_Distance(place, ST_Point({}, {})), id LIMIT 10"
+        "SELECT id FROM rides WHERE n_fixes < 7 ORDER BY ST_Distance(geometry, ST_Point({}, {})), id LIMIT 10"
     )
     numbered = ["$1", "$2", "$3", "$4"]
     for run in (lambda sql: systems.terrane.sql(sql), systems.duck.execute):
@@ -143,14 +141,14 @@ def joins(systems: Systems, rounds: int) -> None:
     """Rides in zones, and the cities nearest to fires."""
     present = [system for system in ("terrane", "duckdb", "sedonadb") if system != "sedonadb" or systems.sedona]
     for outer in ("rides JOIN zones", "zones JOIN rides"):
-        query = f"SELECT zcta, count(*) AS n FROM {outer} ON ST_Intersects(shape, place) GROUP BY zcta"
+        query = f"SELECT zcta, count(*) AS n FROM {outer} ON ST_Intersects(shape, geometry) GROUP BY zcta"
         equal(outer, {system: systems.run(system, query) for system in present})
         works = {system: (lambda system=system: systems.run(system, query)) for system in present}
         measure(f"join of {outer.replace(' JOIN ', ' and ')}", "ms", 1e3, works, rounds)
     if systems.sedona:
         query = (
             "SELECT fires.id, cities.id AS city FROM (SELECT * FROM fires WHERE id < 10000) AS fires "
-            "JOIN cities ON ST_KNN(fires.place, cities.place, 5, false)"
+            "JOIN cities ON ST_KNN(fires.geometry, cities.geometry, 5, false)"
         )
         pair = [system for system in present if system != "duckdb"]
         counts = {system: len(systems.run(system, query)) for system in pair}

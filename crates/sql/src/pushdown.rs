@@ -9,13 +9,14 @@ use std::any::Any;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
+use geo_types::Coord;
 use terrane::condition::Literal;
 use terrane::key::KeyType;
 use terrane::schema::{ColumnType, GeometryColumn, Schema};
 use terrane::{Condition, CoordinateSystem, Filter, Query};
 use terrane_literal::{format_date, format_timestamp};
-use terrane_space::Point;
-use terrane_space::geometry::{as_point, normalise};
+use terrane_space::geometry::{as_point, normalise, to_geo};
+use terrane_space::{EXACT_COORDINATE_MAX, Point};
 
 use crate::comparisons::NumberFunction;
 use crate::functions::relation::{enlarged_rect, prepare};
@@ -153,7 +154,10 @@ impl Translator<'_> {
     fn predicate(&self, function: Function, shape: &[u8], column_first: bool, limit: Option<f64>) -> Option<Pushed> {
         let system = self.schema.system;
         let (filter, is_exact) = match (function, column_first) {
-            (Function::Intersects, _) => (self.shape_filter(shape, Filter::Intersects)?, true),
+            (Function::Intersects, _) => match self.rectangle(shape) {
+                Some(window) => (window, true),
+                None => (self.shape_filter(shape, Filter::Intersects)?, true),
+            },
             (Function::Within, true) | (Function::Contains, false) => (self.shape_filter(shape, Filter::Within)?, true),
             // What is covered by a geometry, or covers it, meets it.
             (Function::Within | Function::Contains | Function::Covers | Function::CoveredBy, _) => {
@@ -184,6 +188,23 @@ impl Translator<'_> {
 
     fn shape_filter(&self, shape: &[u8], filter: fn(Vec<u8>) -> Filter) -> Option<Filter> {
         prepare(shape, self.schema.system, true).is_ok().then(|| filter(shape.to_vec()))
+    }
+
+    /// The window that a polygon is, if it is one, which is searched faster.
+    fn rectangle(&self, shape: &[u8]) -> Option<Filter> {
+        let Ok(geo_types::Geometry::Polygon(polygon)) = to_geo(shape) else { return None };
+        let ring = polygon.exterior();
+        let [a, b, c, d, e] = ring.0.as_slice() else { return None };
+        let turns = |a: &Coord, b: &Coord, c: &Coord, d: &Coord| a.x == b.x && b.y == c.y && c.x == d.x && d.y == a.y;
+        let is_rectangle = a == e && (turns(a, b, c, d) || turns(b, c, d, a)) && a.x != c.x && a.y != c.y;
+        let (x0, y0, x1, y1) = (a.x.min(c.x), a.y.min(c.y), a.x.max(c.x), a.y.max(c.y));
+        let max = match self.schema.system {
+            CoordinateSystem::LonLat => Coord { x: 180.0, y: 90.0 },
+            CoordinateSystem::Planar => Coord { x: EXACT_COORDINATE_MAX, y: EXACT_COORDINATE_MAX },
+        };
+        let is_within = -max.x <= x0 && x1 <= max.x && -max.y <= y0 && y1 <= max.y;
+        let is_window = is_rectangle && is_within && polygon.interiors().is_empty();
+        is_window.then_some(Filter::Window { x0, y0, x1, y1 })
     }
 
     /// A window that every geometry within a planar distance of the shape meets.
