@@ -27,6 +27,7 @@ mod scan;
 mod session;
 mod statement;
 mod table;
+mod words;
 mod write;
 
 pub use error::SqlError;

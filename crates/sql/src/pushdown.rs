@@ -10,7 +10,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{InList, ScalarFunction};
 use datafusion::logical_expr::{Between, BinaryExpr, Expr, Operator};
 use geo_types::Coord;
-use terrane::condition::Literal;
+use terrane::condition::{Literal, RequiredWords};
 use terrane::key::KeyType;
 use terrane::schema::{ColumnType, GeometryColumn, Schema};
 use terrane::{Condition, CoordinateSystem, Filter, Query};
@@ -21,6 +21,7 @@ use terrane_space::{EXACT_COORDINATE_MAX, Point};
 use crate::comparisons::NumberFunction;
 use crate::functions::relation::{enlarged_rect, prepare};
 use crate::functions::{Function, SpatialFunction, parse_text};
+use crate::words::MatchesFunction;
 
 /// Deepest filter that is pushed down.
 const DEPTH_MAX: usize = 50;
@@ -234,6 +235,7 @@ impl Translator<'_> {
                 _ => None,
             },
             Expr::Not(inner) => Some(!self.condition(inner, depth)?),
+            Expr::ScalarFunction(call) => self.words(call),
             Expr::IsNull(inner) => self.null_test(inner),
             Expr::IsNotNull(inner) => Some(!self.null_test(inner)?),
             Expr::Column(column) => match self.column_type(column)? {
@@ -263,6 +265,17 @@ impl Translator<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Words that a column must have.
+    fn words(&self, call: &ScalarFunction) -> Option<Condition> {
+        let inner: &dyn Any = call.func.inner().as_ref();
+        inner.downcast_ref::<MatchesFunction>()?;
+        let [Expr::Column(column), Expr::Literal(ScalarValue::Utf8(Some(text)), _)] = call.args.as_slice() else {
+            return None;
+        };
+        let is_text = matches!(self.column_type(column)?, Type::Key(KeyType::Utf8) | Type::Attribute(ColumnType::Utf8));
+        (is_text && !RequiredWords::of(text).is_empty()).then(|| Condition::on(&column.name).matches(text.as_str()))
     }
 
     /// A comparison of an integer with a float. One of them is a column.

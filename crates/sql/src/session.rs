@@ -37,6 +37,7 @@ use crate::operators::SpatialOperators;
 use crate::prepared::{Execution, Param, Prepared, Step};
 use crate::runner::{Memory, Runner};
 use crate::statement::{datasets_of, parse};
+use crate::words;
 use crate::write::{self, Transaction};
 
 /// Bytes of memory per thread below which fewer threads are used.
@@ -178,6 +179,7 @@ impl Session {
             .build();
         let context = SessionContext::new_with_state(state);
         functions::all().for_each(|function| context.register_udf((*function).clone()));
+        context.register_udf((*words::udf()).clone());
         functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
         register_operators(&context)?;
         Ok(Self {

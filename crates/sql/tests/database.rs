@@ -44,9 +44,7 @@ impl Database {
 
     /// A session, as a connection of `sqllogictest`.
     pub fn connect(&self) -> Connection {
-        let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(&self.options) };
-        let session = Session::new(&options).unwrap();
-        let connection = Connection { session, store: self.store.clone() };
+        let connection = Connection::new(&self.options, self.store.clone());
         if self.mode == Mode::NoPushdown {
             connection.rows("SET terrane.pushdown = false").unwrap();
         }
@@ -60,6 +58,11 @@ pub struct Connection {
 }
 
 impl Connection {
+    pub fn new(options: &Options, store: Arc<Store>) -> Self {
+        let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(options) };
+        Self { session: Session::new(&options).unwrap(), store }
+    }
+
     /// The types and the texts of the rows of the last statement.
     pub fn rows(&self, sql: &str) -> Result<(Vec<DefaultColumnType>, Vec<Vec<String>>), SqlError> {
         let mut script = self.session.parse(sql)?;

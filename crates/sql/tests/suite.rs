@@ -3,6 +3,7 @@
 
 mod cases;
 mod database;
+mod manual;
 mod prepared;
 mod statements;
 mod writing;

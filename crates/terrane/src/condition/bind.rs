@@ -78,7 +78,7 @@ impl Binder<'_> {
             Node::Flag(column) => self.flag(column)?,
             Node::Match { column, text } => {
                 let words = RequiredWords::of(text);
-                if words.as_slice().is_empty() {
+                if words.is_empty() {
                     return Err(ConditionError::NoWords { text: shortened(text) });
                 }
                 BoundNode::Words(self.texts(column.as_deref())?, words)

@@ -31,6 +31,7 @@ pub(crate) use domain::Domain;
 pub use error::ConditionError;
 pub(crate) use implied::{Implied, ScatteredWords};
 pub use literal::Literal;
+pub use text::RequiredWords;
 pub(crate) use text::words;
 
 /// Maximal length of a condition's text in bytes.

@@ -13,9 +13,12 @@ pub(crate) fn words(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// Words that a record must have.
+/// Words that a text must have: what [`Condition::matches_anywhere`](crate::Condition) and
+/// [`ConditionColumn::matches`] look for.
+///
+/// [`ConditionColumn::matches`]: crate::condition::ConditionColumn::matches
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequiredWords {
+pub struct RequiredWords {
     /// Ascending and distinct.
     words: Vec<String>,
 }
@@ -29,13 +32,23 @@ impl RequiredWords {
         Self { words }
     }
 
+    /// Whether there is none, which conditions refuse.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Whether a text has all of them.
+    pub fn all_in(&self, text: &str) -> bool {
+        self.search().look_into(text)
+    }
+
     /// The words, ascending and distinct.
-    pub fn as_slice(&self) -> &[String] {
+    pub(crate) fn as_slice(&self) -> &[String] {
         &self.words
     }
 
     /// Starts a search for them.
-    pub fn search(&self) -> WordSearch<'_> {
+    pub(crate) fn search(&self) -> WordSearch<'_> {
         WordSearch { words: &self.words, found: vec![false; self.words.len()], missing: self.words.len() }
     }
 }
