@@ -205,8 +205,8 @@ impl Filling<'_> {
         internal_err!("a parameter of a kept plan stands where it cannot be filled in: {}", plan.name())
     }
 
-    /// An expression with values. What depends on nothing else becomes a constant, as in a plan that
-    /// was made with the values.
+    /// An expression with values. Parts that depend on nothing else become constants, as in a plan
+    /// that was made with the values.
     fn value_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let filled = expr.clone().transform_up(|expr| {
             if let Some(parameter) = parameter(&expr) {

@@ -198,7 +198,7 @@ impl ExecutionPlan for ScanExec {
             scan: self.scan.clone(),
             nearest: self.nearest.clone(),
             found: VecDeque::new(),
-            // Fewer partitions than parts: all are read if the nearest rows turn out not to suffice.
+            // One partition may read several parts.
             parts: (partition..self.scan.parts()).step_by(self.properties.partitioning.partition_count()),
             rows: None,
             counters: Counters::new(&self.metrics, partition),

@@ -305,7 +305,7 @@ impl Session {
             kept.and_then(usable)
         })?;
         let _runtime = self.runtime.enter();
-        // What fails is planned anew, which says why.
+        // After an error it is planned anew, which says why.
         let stream = kept.run(&snapshots, values).ok().flatten()?;
         self.kept_runs.fetch_add(1, Ordering::Relaxed);
         let schema = stream.schema();

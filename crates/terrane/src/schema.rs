@@ -19,8 +19,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use terrane_space::CoordinateSystem;
 
-use crate::record::SRID_WGS84;
-
 pub use crate::key::KeyType;
 pub(crate) use arrow::free_distance_name;
 pub use arrow::{DISTANCE_COLUMN, GENERATED_KEY_COLUMN, distance_column_name};
@@ -125,6 +123,9 @@ pub struct KeyColumn {
     /// Whether the store numbers records without a key itself.
     pub generated: bool,
 }
+
+/// SRID of WGS 84 longitude and latitude.
+pub(crate) const SRID_WGS84: u32 = 4326;
 
 /// The column or columns that hold the geometry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,8 +279,8 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The number of the geometries' reference system (EPSG): 4326 for longitude and latitude, and 0
-    /// for a plane without one.
+    /// The number of the geometries' reference system (EPSG): 4326 for longitude and latitude, and
+    /// 0 for a plane without one.
     pub fn srid(&self) -> u32 {
         match self.system {
             CoordinateSystem::LonLat => SRID_WGS84,

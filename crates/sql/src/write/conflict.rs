@@ -158,8 +158,8 @@ impl Conflicts {
         Ok(replacements)
     }
 
-    /// What is written for all rows of a statement in the state of a target: rows with new keys, and
-    /// then the records that replace others.
+    /// What is written for all rows of a statement in the state of a target: rows with new keys,
+    /// and then the records that replace others.
     pub async fn resolve(
         &self,
         runner: &Runner,

@@ -5,10 +5,8 @@ use terrane_space::{CoordinateSystem, Point, Rect, check_coordinates};
 
 use super::RowError;
 use super::encode::geometry_column;
-use crate::schema::{GeometryColumn, Schema};
+use crate::schema::{GeometryColumn, SRID_WGS84, Schema};
 
-/// SRID of WGS 84 longitude and latitude, which a `lonlat` dataset accepts.
-pub(crate) const SRID_WGS84: u32 = 4326;
 /// SRID that means none.
 const SRID_UNKNOWN: u32 = 0;
 /// Length in bytes of a 2-D point as WKB.

@@ -29,7 +29,7 @@ use crate::value::Value;
 pub use decode::{RecordView, stored_geometry};
 pub use encode::Encoder;
 pub use geometry::{Geometry, GeometryRef, RowGeometry};
-pub(crate) use geometry::{SRID_WGS84, check_point, check_wkb, compact};
+pub(crate) use geometry::{check_point, check_wkb, compact};
 pub(crate) use stored_rect::stored_rect;
 
 /// Maximal size of a stored record in bytes, without its key.

@@ -127,8 +127,8 @@ impl ColumnType {
 
 impl Schema {
     /// The Arrow schema of the dataset's rows: key, x and y or the geometry, attributes, or in the
-    /// order of [`Schema::with_order`]. Only the key is not nullable. Geometry columns have the extension type `geoarrow.wkb`, UUID columns
-    /// `arrow.uuid`.
+    /// order of [`Schema::with_order`]. Only the key is not nullable. Geometry columns have the
+    /// extension type `geoarrow.wkb`, UUID columns `arrow.uuid`.
     pub fn to_arrow(&self) -> ArrowSchema {
         ArrowSchema::new(self.column_names().filter_map(|name| self.arrow_field(name)).collect::<Vec<_>>())
     }
