@@ -246,29 +246,30 @@ impl SpatialJoin {
         let rows = current.is_matched.iter().enumerate().filter(|(_, is_matched)| **is_matched == wanted);
         let rows = UInt32Array::from_iter_values(rows.map(|(row, _)| row as u32));
         if self.kept != Kept::PairsAndUnmatched {
-            return self.shaped(taken(&current.batch, &rows)?, rows.len()).map(Some);
+            return self.joined(&current.batch, &rows, Vec::new()).map(Some);
         }
         let scanned = &self.source.schema;
         let inner = self.columns.iter().map(|column| new_null_array(scanned.field(*column).data_type(), rows.len()));
         self.joined(&current.batch, &rows, inner.collect()).map(Some)
     }
 
+    /// The projected columns of both sides. Those of the outer side are repeated only where they are
+    /// wanted: a geometry may be large, and have many pairs.
     fn joined(&self, outer: &RecordBatch, rows: &UInt32Array, inner: Vec<ArrayRef>) -> Result<RecordBatch> {
-        let outer = taken(outer, rows)?;
-        let columns = match self.side {
-            JoinSide::Left => [outer, inner].concat(),
-            _ => [inner, outer].concat(),
+        let (before, count) = match self.side {
+            JoinSide::Left => (0, outer.num_columns()),
+            _ => (inner.len(), outer.num_columns()),
         };
-        self.shaped(columns, rows.len())
-    }
-
-    /// A batch of the projected columns.
-    fn shaped(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-        let columns = match &self.projection {
-            Some(projection) => projection.iter().map(|column| columns[*column].clone()).collect(),
-            None => columns,
+        let column = |position: usize| match position.checked_sub(before).filter(|position| *position < count) {
+            Some(position) => Ok(take(outer.column(position), rows, None)?),
+            None if before == 0 => Ok(inner[position - count].clone()),
+            None => Ok(inner[position].clone()),
         };
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let columns: Vec<ArrayRef> = match &self.projection {
+            Some(projection) => projection.iter().map(|position| column(*position)).collect::<Result<_>>()?,
+            None => (0..count + inner.len()).map(column).collect::<Result<_>>()?,
+        };
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 
@@ -289,10 +290,6 @@ impl SpatialJoin {
         let value = rest.expression().evaluate(&batch)?.into_array(rows.len())?;
         Ok(as_boolean_array(&value)?.clone())
     }
-}
-
-fn taken(batch: &RecordBatch, rows: &UInt32Array) -> Result<Vec<ArrayRef>> {
-    batch.columns().iter().map(|column| Ok(take(column, rows, None)?)).collect()
 }
 
 /// The work of a part, for `EXPLAIN ANALYZE`.
