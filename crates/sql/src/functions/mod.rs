@@ -3,6 +3,7 @@
 mod access;
 mod aggregate;
 mod arguments;
+mod boxes;
 mod buffer;
 mod cells;
 mod change;
@@ -13,10 +14,13 @@ mod evaluate;
 mod geography;
 mod hull;
 mod inside;
+mod markup;
 mod measure;
 mod network;
 mod noding;
 mod overlay;
+mod pairs;
+mod parts;
 pub(crate) mod relation;
 mod tail;
 mod vertices;
@@ -180,6 +184,7 @@ pub(crate) fn udf(function: Function) -> Arc<ScalarUDF> {
 pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let tails = [
         access::FUNCTIONS,
+        boxes::FUNCTIONS,
         buffer::FUNCTIONS,
         cells::FUNCTIONS,
         change::FUNCTIONS,
@@ -188,9 +193,12 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
         construct::FUNCTIONS,
         geography::FUNCTIONS,
         hull::FUNCTIONS,
+        markup::FUNCTIONS,
         measure::FUNCTIONS,
         network::FUNCTIONS,
         overlay::FUNCTIONS,
+        pairs::FUNCTIONS,
+        parts::FUNCTIONS,
         vertices::FUNCTIONS,
     ];
     FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
@@ -206,7 +214,8 @@ pub(crate) enum OnGeography {
 }
 
 /// Functions of a geography besides the parts and properties.
-const OF_COORDINATES: [&str; 5] = ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt"];
+const OF_COORDINATES: [&str; 7] =
+    ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt", "st_askml", "st_asgml"];
 
 /// The meaning of a spatial function for a geography; `None` for other functions.
 pub(crate) fn on_geography(function: &ScalarUDF) -> Option<OnGeography> {
