@@ -179,6 +179,7 @@ impl Session {
         let context = SessionContext::new_with_state(state);
         functions::all().for_each(|function| context.register_udf((*function).clone()));
         functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
+        functions::all_windows().for_each(|function| context.register_udwf(function));
         register_operators(&context)?;
         Ok(Self {
             context,
