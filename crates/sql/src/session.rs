@@ -181,6 +181,7 @@ impl Session {
         functions::all().for_each(|function| context.register_udf((*function).clone()));
         context.register_udf((*words::udf()).clone());
         functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
+        functions::all_windows().for_each(|function| context.register_udwf(function));
         register_operators(&context)?;
         Ok(Self {
             context,

@@ -3,7 +3,7 @@
 use datafusion::common::{Result, exec_err};
 use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree, TreeBody};
 
-use super::Kind::{Geometry as G, Number as N};
+use super::Kind::{Geometry as G, Number as N, Text as T};
 use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
@@ -13,6 +13,8 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     of(&["st_force3dm"], &[G, N], 1, |a| forced(a, Dimensions { has_z: false, has_m: true })),
     of(&["st_force4d"], &[G, N, N], 1, |a| forced(a, Dimensions { has_z: true, has_m: true })),
     of(&["st_flipcoordinates"], &[G], 1, |a| changed(a, &|p| p.swap(0, 1))),
+    of(&["st_swapordinates"], &[G, T], 2, swapped),
+    of(&["st_shiftlongitude"], &[G], 1, |a| changed(a, &shift)),
     of(&["st_reverse"], &[G], 1, reversed),
     of(&["st_translate"], &[G, N, N, N], 3, translated),
     of(&["st_scale"], &[G, N, N, N], 3, scaled),
@@ -62,6 +64,32 @@ fn forced(args: &[Arg<'_>], wanted: Dimensions) -> Result<Value> {
         }
     });
     Ok(tree.into())
+}
+
+/// Exchanges two coordinates, each named by its letter.
+fn swapped(args: &[Arg<'_>]) -> Result<Value> {
+    let Dimensions { has_z, has_m } = args[0].tree()?.dimensions;
+    let text = args[1].text()?;
+    let axis = |letter: char| match letter.to_ascii_lowercase() {
+        'x' => Some(0),
+        'y' => Some(1),
+        'z' if has_z => Some(2),
+        'm' if has_m => Some(3),
+        _ => None,
+    };
+    match text.chars().map(axis).collect::<Vec<_>>()[..] {
+        [Some(a), Some(b)] => changed(args, &|p| p.swap(a, b)),
+        _ => exec_err!("'{text}' does not name two coordinates of the geometry, such as 'xy'"),
+    }
+}
+
+/// Turns longitudes from -180 to 180 into ones from 0 to 360, and back.
+fn shift(position: &mut Coordinates) {
+    if position[0] < 0.0 {
+        position[0] += 360.0;
+    } else if position[0] > 180.0 {
+        position[0] -= 360.0;
+    }
 }
 
 fn reversed(args: &[Arg<'_>]) -> Result<Value> {
@@ -153,9 +181,10 @@ fn with_paths(tree: &mut Tree, change: &dyn Fn(&mut Vec<Coordinates>)) {
     }
 }
 
+/// Most positions of a result.
+pub(super) const POSITIONS_MAX: f64 = 10_000_000.0;
+
 fn segmentized(args: &[Arg<'_>]) -> Result<Value> {
-    /// Most positions of a result.
-    const POSITIONS_MAX: f64 = 10_000_000.0;
     let length_max = args[1].number()?;
     if length_max.is_nan() || length_max <= 0.0 {
         return exec_err!("{length_max} is not a length; use a number above 0");

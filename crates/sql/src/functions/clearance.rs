@@ -27,10 +27,10 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     },
 ];
 
-type Edge = [Coordinates; 2];
+pub(super) type Edge = [Coordinates; 2];
 
 /// The edges of all lines and rings. A point is an edge without a length.
-fn edges(tree: &Tree) -> Vec<Edge> {
+pub(super) fn edges(tree: &Tree) -> Vec<Edge> {
     let of = |path: &Vec<Coordinates>| match path.as_slice() {
         [one] => vec![[*one, *one]],
         path => path.windows(2).map(|pair| [pair[0], pair[1]]).collect(),
@@ -42,7 +42,7 @@ fn edges(tree: &Tree) -> Vec<Edge> {
     }
 }
 
-fn nearest(place: &Coordinates, [a, b]: &Edge) -> Coordinates {
+pub(super) fn nearest(place: &Coordinates, [a, b]: &Edge) -> Coordinates {
     between(a, b, part_next_to(place, a, b))
 }
 

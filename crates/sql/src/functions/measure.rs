@@ -3,8 +3,9 @@
 use datafusion::common::{Result, exec_err};
 use terrane_space::geometry::{Coordinates, Dimensions, GeometryKind, Tree, TreeBody};
 
-use super::Kind::{Geometry as G, Number as N};
+use super::Kind::{Bool as B, Geometry as G, Number as N};
 use super::Returns;
+use super::change::POSITIONS_MAX;
 use super::tail::{Arg, Tail, Value};
 
 const fn number(
@@ -29,6 +30,13 @@ pub(super) const FUNCTIONS: &[Tail] = &[
         required: 2,
         returns: Returns::Geometry,
         call: interpolate,
+    },
+    Tail {
+        names: &["st_lineinterpolatepoints"],
+        kinds: &[G, N, B],
+        required: 2,
+        returns: Returns::Geometry,
+        call: interpolate_all,
     },
     Tail { names: &["st_linesubstring"], kinds: &[G, N, N], required: 3, returns: Returns::Geometry, call: substring },
 ];
@@ -88,7 +96,7 @@ fn paths(tree: &Tree, of_rings: bool) -> f64 {
     }
 }
 
-fn point(arg: &Arg<'_>, name: &str) -> Result<Option<Coordinates>> {
+pub(super) fn point(arg: &Arg<'_>, name: &str) -> Result<Option<Coordinates>> {
     match arg.tree_of(GeometryKind::Point)? {
         Some(point) => Ok(point.positions().first().copied()),
         None => exec_err!("the argument of {name} must be a point"),
@@ -103,7 +111,7 @@ fn azimuth(args: &[Arg<'_>]) -> Result<Value> {
     Ok(if dx == 0.0 && dy == 0.0 { Value::Null } else { Value::Number(dx.atan2(dy).rem_euclid(std::f64::consts::TAU)) })
 }
 
-fn positions(tree: &Tree) -> Vec<Coordinates> {
+pub(super) fn positions(tree: &Tree) -> Vec<Coordinates> {
     let mut all = Vec::new();
     tree.visit(&mut |position| all.push(*position));
     all
@@ -115,7 +123,7 @@ fn distance_max(args: &[Arg<'_>]) -> Result<Value> {
     Ok(all.reduce(f64::max).map(Value::Number).into())
 }
 
-fn line(arg: &Arg<'_>, name: &str) -> Result<Tree> {
+pub(super) fn line(arg: &Arg<'_>, name: &str) -> Result<Tree> {
     match arg.tree_of(GeometryKind::LineString)? {
         Some(line) => Ok(line),
         None => exec_err!("the argument of {name} must be a line"),
@@ -142,7 +150,7 @@ fn locate(args: &[Arg<'_>]) -> Result<Value> {
     Ok(found.map(Value::Number).into())
 }
 
-fn fraction(arg: &Arg<'_>) -> Result<f64> {
+pub(super) fn fraction(arg: &Arg<'_>) -> Result<f64> {
     let fraction = arg.number()?;
     match (0.0..=1.0).contains(&fraction) {
         true => Ok(fraction),
@@ -172,6 +180,44 @@ fn interpolate(args: &[Arg<'_>]) -> Result<Value> {
         Some((position, _)) => Tree::of_positions(GeometryKind::Point, line.dimensions, vec![position]).into(),
         None => Tree::empty(GeometryKind::Point, Dimensions::XY).into(),
     })
+}
+
+/// The positions at all multiples of a part of a line's length.
+fn interpolate_all(args: &[Arg<'_>]) -> Result<Value> {
+    let line = line(&args[0], "st_lineinterpolatepoints")?;
+    let part = fraction(&args[1])?;
+    let repeats = args.get(2).map_or(Ok(true), Arg::bool)?;
+    let count = (1.0 / part).floor();
+    if !repeats || part == 0.0 || count < 2.0 {
+        return interpolate(args);
+    }
+    if count > POSITIONS_MAX {
+        return exec_err!("the part {part} would give more than {POSITIONS_MAX} positions; use a larger one");
+    }
+    let path = line.positions();
+    let total = length(path);
+    let (mut found, mut before) = (Vec::new(), 0.0);
+    for pair in path.windows(2) {
+        let step = distance(&pair[0], &pair[1]);
+        loop {
+            let wanted = total * part * (found.len() + 1) as f64;
+            if found.len() as f64 >= count || before + step < wanted || step == 0.0 {
+                break;
+            }
+            found.push(between(&pair[0], &pair[1], ((wanted - before) / step).clamp(0.0, 1.0)));
+        }
+        before += step;
+    }
+    // Rounding may put the last ones behind the end.
+    if let Some(last) = path.last() {
+        found.resize(count as usize, *last);
+    }
+    let point = |position| Tree::of_positions(GeometryKind::Point, line.dimensions, vec![position]);
+    Ok(match found.is_empty() {
+        true => Tree::empty(GeometryKind::Point, line.dimensions),
+        false => Tree::of_members(GeometryKind::MultiPoint, line.dimensions, found.into_iter().map(point).collect()),
+    }
+    .into())
 }
 
 fn substring(args: &[Arg<'_>]) -> Result<Value> {

@@ -3,26 +3,34 @@
 mod access;
 mod aggregate;
 mod arguments;
+mod boxes;
 mod buffer;
 mod cells;
 mod change;
 mod clearance;
+mod cluster;
 mod combine;
 mod construct;
 mod evaluate;
 mod geography;
 mod hull;
 mod inside;
+mod lists;
+mod markup;
 mod measure;
 mod network;
 mod noding;
 mod overlay;
+mod pairs;
+mod parts;
 pub(crate) mod relation;
 mod tail;
+mod texts;
 mod vertices;
 
 pub(crate) use aggregate::{aggregate_name, all as all_aggregates};
 pub(crate) use arguments::{Geometries, parse_text};
+pub(crate) use cluster::all as all_windows;
 pub(crate) use overlay::RELATE_PATTERN;
 
 use std::sync::Arc;
@@ -69,7 +77,7 @@ pub(crate) enum Function {
 }
 
 /// What an argument may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Geometry,
     Number,
@@ -97,6 +105,10 @@ enum Returns {
     Int,
     Text,
     Bytes,
+    /// A list of geometries, each with its path.
+    Dump,
+    /// A list of geometries, each with its column and row.
+    Cells,
 }
 
 impl Returns {
@@ -107,6 +119,7 @@ impl Returns {
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
             Self::Text => DataType::Utf8,
+            Self::Dump | Self::Cells => lists::list_type(self, 0),
         }
     }
 }
@@ -180,6 +193,7 @@ pub(crate) fn udf(function: Function) -> Arc<ScalarUDF> {
 pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let tails = [
         access::FUNCTIONS,
+        boxes::FUNCTIONS,
         buffer::FUNCTIONS,
         cells::FUNCTIONS,
         change::FUNCTIONS,
@@ -188,12 +202,17 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
         construct::FUNCTIONS,
         geography::FUNCTIONS,
         hull::FUNCTIONS,
+        lists::FUNCTIONS,
+        markup::FUNCTIONS,
         measure::FUNCTIONS,
         network::FUNCTIONS,
         overlay::FUNCTIONS,
+        pairs::FUNCTIONS,
+        parts::FUNCTIONS,
         vertices::FUNCTIONS,
     ];
-    FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails.into_iter().flatten().map(tail::udf))
+    let tails = tails.into_iter().flatten().map(tail::udf);
+    FUNCTIONS.iter().map(|(function, ..)| udf(*function)).chain(tails).chain(texts::all())
 }
 
 /// The meaning of a function for a geography.
@@ -206,7 +225,8 @@ pub(crate) enum OnGeography {
 }
 
 /// Functions of a geography besides the parts and properties.
-const OF_COORDINATES: [&str; 5] = ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt"];
+const OF_COORDINATES: [&str; 7] =
+    ["st_asbinary", "st_asewkb", "st_ashexwkb", "st_ashexewkb", "st_asewkt", "st_askml", "st_asgml"];
 
 /// The meaning of a spatial function for a geography; `None` for other functions.
 pub(crate) fn on_geography(function: &ScalarUDF) -> Option<OnGeography> {
@@ -284,7 +304,8 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
     if let Returns::GeometryIn(srid) = returns {
         return Ok(Arc::new(geometry_field(name, srid)));
     }
-    if !matches!(returns, Returns::Geometry | Returns::Geography) {
+    let is_list = matches!(returns, Returns::Dump | Returns::Cells);
+    if !is_list && !matches!(returns, Returns::Geometry | Returns::Geography) {
         return Ok(Arc::new(Field::new(name, returns.data_type(), true)));
     }
     let count = args.arg_fields.len();
@@ -312,7 +333,10 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
             other => plan_err!("a geometry in EPSG:{other} is no geography; use ST_Transform(geometry, 4326)"),
         };
     }
-    Ok(Arc::new(geometry_field(name, srid)))
+    match is_list {
+        true => Ok(Arc::new(Field::new(name, lists::list_type(returns, srid), true))),
+        false => Ok(Arc::new(geometry_field(name, srid))),
+    }
 }
 
 /// Refuses geometries in different reference systems. One that is not known fits all.

@@ -23,6 +23,7 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     of(&["st_touches"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_touches())),
     of(&["st_crosses"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_crosses())),
     of(&["st_overlaps"], &[G, G], 2, Returns::Bool, |a| related(a, |matrix| matrix.is_overlaps())),
+    of(&["st_containsproperly"], &[G, G], 2, Returns::Bool, |a| Ok(Value::Bool(fits(&relation(a)?, "T**FF*FF*")?))),
     of(&["st_relate"], &[G, G], 2, Returns::Text, |a| Ok(Value::Text(relation(a)?))),
     of(&[RELATE_PATTERN], &[G, G, T], 3, Returns::Bool, relates),
     of(&["st_relatematch"], &[T, T], 2, Returns::Bool, |a| Ok(Value::Bool(fits(a[0].text()?, a[1].text()?)?))),

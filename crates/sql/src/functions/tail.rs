@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 use terrane_space::geometry::{GeometryKind, Tree, parse_wkb, to_geo};
 
 use super::arguments::Geometries;
+use super::lists::{Element, Lists};
 use super::relation::unreadable;
 use super::{Kind, Returns, coerced, return_field};
 
@@ -70,6 +71,7 @@ pub(super) enum Value {
     Text(String),
     Bool(bool),
     Bytes(Vec<u8>),
+    List(Vec<Element>),
 }
 
 impl From<Option<Value>> for Value {
@@ -208,7 +210,7 @@ impl ScalarUDFImpl for TailFunction {
         let is_constant = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let rows = if is_constant { 1 } else { args.number_rows };
         let columns = columns_of(&args, self.tail.kinds, rows)?;
-        let mut out = Output::new(self.tail.returns);
+        let mut out = Output::new(self.tail.returns, args.return_field.data_type());
         for row in 0..rows {
             let found = columns.iter().map(|column| column.get(row)).collect::<Result<Option<Vec<Arg<'_>>>>>()?;
             out.append(match found {
@@ -216,7 +218,7 @@ impl ScalarUDFImpl for TailFunction {
                 None => Value::Null,
             })?;
         }
-        let array = out.finish();
+        let array = out.finish()?;
         match is_constant {
             true => Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?)),
             false => Ok(ColumnarValue::Array(array)),
@@ -294,10 +296,11 @@ enum Output {
     Int(Int64Builder),
     Text(StringBuilder),
     Bool(BooleanBuilder),
+    Lists(Lists),
 }
 
 impl Output {
-    fn new(returns: Returns) -> Self {
+    fn new(returns: Returns, data_type: &DataType) -> Self {
         match returns {
             Returns::Geometry | Returns::GeometryIn(_) | Returns::Geography | Returns::Bytes => {
                 Self::Bytes(BinaryBuilder::new())
@@ -306,6 +309,7 @@ impl Output {
             Returns::Int => Self::Int(Int64Builder::new()),
             Returns::Text => Self::Text(StringBuilder::new()),
             Returns::Bool => Self::Bool(BooleanBuilder::new()),
+            Returns::Dump | Returns::Cells => Self::Lists(Lists::new(data_type.clone())),
         }
     }
 
@@ -321,18 +325,21 @@ impl Output {
             (Self::Text(builder), Value::Null) => builder.append_null(),
             (Self::Bool(builder), Value::Bool(value)) => builder.append_value(value),
             (Self::Bool(builder), Value::Null) => builder.append_null(),
+            (Self::Lists(lists), Value::List(list)) => lists.push(Some(list))?,
+            (Self::Lists(lists), Value::Null) => lists.push(None)?,
             _ => return Err(internal_datafusion_err!("a function gave a value of another type")),
         }
         Ok(())
     }
 
-    fn finish(self) -> ArrayRef {
-        match self {
+    fn finish(self) -> Result<ArrayRef> {
+        Ok(match self {
             Self::Bytes(mut builder) => Arc::new(builder.finish()),
             Self::Number(mut builder) => Arc::new(builder.finish()),
             Self::Int(mut builder) => Arc::new(builder.finish()),
             Self::Text(mut builder) => Arc::new(builder.finish()),
             Self::Bool(mut builder) => Arc::new(builder.finish()),
-        }
+            Self::Lists(lists) => lists.finish()?,
+        })
     }
 }
