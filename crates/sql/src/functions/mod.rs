@@ -15,6 +15,7 @@ mod evaluate;
 mod geography;
 mod hull;
 mod inside;
+mod list_arrays;
 mod lists;
 mod markup;
 mod measure;
@@ -119,7 +120,7 @@ impl Returns {
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
             Self::Text => DataType::Utf8,
-            Self::Dump | Self::Cells => lists::list_type(self, 0),
+            Self::Dump | Self::Cells => list_arrays::list_type(self, 0),
         }
     }
 }
@@ -334,7 +335,7 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
         };
     }
     match is_list {
-        true => Ok(Arc::new(Field::new(name, lists::list_type(returns, srid), true))),
+        true => Ok(Arc::new(Field::new(name, list_arrays::list_type(returns, srid), true))),
         false => Ok(Arc::new(geometry_field(name, srid))),
     }
 }

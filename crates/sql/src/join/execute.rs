@@ -253,8 +253,8 @@ impl SpatialJoin {
         self.joined(&current.batch, &rows, inner.collect()).map(Some)
     }
 
-    /// The projected columns of both sides. Those of the outer side are repeated only where they are
-    /// wanted: a geometry may be large, and have many pairs.
+    /// The projected columns of both sides. Those of the outer side are repeated only where they
+    /// are wanted: a geometry may be large, and have many pairs.
     fn joined(&self, outer: &RecordBatch, rows: &UInt32Array, inner: Vec<ArrayRef>) -> Result<RecordBatch> {
         let (before, count) = match self.side {
             JoinSide::Left => (0, outer.num_columns()),
