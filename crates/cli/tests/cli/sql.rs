@@ -45,7 +45,7 @@ fn a_table_is_made_filled_and_exported_by_sql_alone() {
     let (store, file) = (sandbox.store(), sandbox.path("cafes.geojson"));
     let create = "CREATE TABLE cafes (id BIGINT PRIMARY KEY, name TEXT, geom GEOMETRY(Point, 4326))";
     let copy = format!("COPY cafes TO '{}'", file.display());
-    let insert = "INSERT INTO cafes VALUES (7, 'POINT(-122.42 37.77)', $1), (8, 'POINT(-122.4 37.8)', NULL)";
+    let insert = "INSERT INTO cafes VALUES (7, $1, 'POINT(-122.42 37.77)'), (8, NULL, 'POINT(-122.4 37.8)')";
     let answer = terrane("sql", &store, &[create, insert, &copy, "--param", "Corner"]).exits(0);
     answer.says("2 rows inserted").says("2 rows copied");
     import(&store, "copied", &file, &[]).exits(0);
