@@ -50,7 +50,8 @@ impl Dialect for SqlDialect {
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
-        POSTGRES.is_custom_operator_part(ch)
+        // A sign after an operator is that of a number: `a>-1`.
+        POSTGRES.is_custom_operator_part(ch) && !matches!(ch, '-' | '+')
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {

@@ -35,7 +35,8 @@ fn marked_schema(schema: &Schema, options: &WriteOptions) -> SchemaRef {
         .enumerate()
         .map(|(index, field)| {
             let mut field = field.as_ref().clone();
-            if index == geometry {
+            let has_system = field.metadata().get("ARROW:extension:metadata").is_some_and(|own| own.contains("EPSG"));
+            if index == geometry && !(options.planar && has_system) {
                 let mut metadata = field.metadata().clone();
                 metadata.insert("ARROW:extension:name".into(), "geoarrow.wkb".into());
                 metadata.insert("ARROW:extension:metadata".into(), crs.to_string());

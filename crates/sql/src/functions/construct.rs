@@ -29,6 +29,7 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     of(&["st_geomcollfromtext"], &[T, S], 1, Returns::Geometry, |a| text_of(a, GeometryKind::GeometryCollection)),
     of(&["st_geomfromwkb", "st_geomfromewkb"], &[B, S], 1, Returns::Geometry, from_bytes),
     of(&["st_geomfromgeojson"], &[T], 1, Returns::Geometry, from_json),
+    of(&[super::IN_SYSTEM], &[G, S], 2, Returns::Geometry, in_system),
     of(&["st_setsrid"], &[G, S], 2, Returns::Geometry, |a| Ok(Value::Geometry(a[0].wkb()?.to_vec()))),
     of(&["st_asbinary", "st_aswkb"], &[G], 1, Returns::Bytes, |a| Ok(Value::Bytes(a[0].wkb()?.to_vec()))),
     of(&["st_asewkb"], &[G], 1, Returns::Bytes, |a| Ok(Value::Bytes(extended(&a[0].tree()?, a[0].srid())))),
@@ -36,6 +37,17 @@ pub(super) const FUNCTIONS: &[Tail] = &[
     of(&["st_ashexewkb"], &[G], 1, Returns::Text, |a| Ok(Value::Text(hex(&extended(&a[0].tree()?, a[0].srid()))))),
     of(&["st_asewkt"], &[G], 1, Returns::Text, extended_text),
 ];
+
+/// A geometry for a column in a reference system.
+fn in_system(args: &[Arg<'_>]) -> Result<Value> {
+    let (found, wanted) = (args[0].srid(), args[1].int()?);
+    match found == 0 || found == wanted {
+        true => Ok(Value::Geometry(args[0].wkb()?.to_vec())),
+        false => exec_err!(
+            "a geometry is in the reference system {found}, and the column in {wanted}; convert it with ST_Transform"
+        ),
+    }
+}
 
 fn point(args: &[Arg<'_>], dimensions: Dimensions) -> Result<Value> {
     let numbers = args[..dimensions.count()].iter().map(Arg::number).collect::<Result<Vec<f64>>>()?;

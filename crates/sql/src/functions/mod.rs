@@ -127,6 +127,9 @@ impl Returns {
 
 use Kind::{Geometry as G, Number as N, Srid as S, Text as T};
 
+/// The function that gives a column of geometries its reference system, and refuses others.
+pub(crate) const IN_SYSTEM: &str = "geometry_in_system";
+
 /// The function that a cast to a geometry becomes.
 pub(crate) const CAST: &str = "geometry";
 

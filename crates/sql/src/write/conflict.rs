@@ -45,10 +45,11 @@ impl Conflicts {
         Ok(Self { action: conflict.action, alias })
     }
 
-    /// Notes the keys of rows; no statement changes a record twice.
+    /// Notes the keys of rows, from row `first` on; no statement changes a record twice.
     pub fn note_keys(
         &self,
         rows: &RecordBatch,
+        first: u64,
         target: &Target,
         (seen, memory): (&mut HashSet<Key>, &Memory),
     ) -> Result<(), SqlError> {
@@ -63,7 +64,7 @@ impl Conflicts {
                 return Err(SqlError::Refused(format!(
                     "row {} has a key that an earlier row of the statement has too; ON CONFLICT DO UPDATE changes a \
                      record once",
-                    row + 1
+                    first + row as u64 + 1
                 )));
             }
         }
@@ -173,7 +174,7 @@ impl Conflicts {
         }
         let mut seen = HashSet::new();
         if let OnConflictAction::DoUpdate(_) = self.action {
-            self.note_keys(rows, now, (&mut seen, memory))?;
+            self.note_keys(rows, 0, now, (&mut seen, memory))?;
         }
         let (mut new, mut known) = (Vec::new(), Vec::new());
         let mut added = HashSet::new();

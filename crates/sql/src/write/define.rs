@@ -77,6 +77,11 @@ fn declared_key(table: &CreateTable) -> Result<Option<String>, SqlError> {
 }
 
 fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schema, SqlError> {
+    for (position, column) in columns.iter().enumerate() {
+        if columns[..position].iter().any(|before| before.name.value == column.name.value) {
+            return Err(SqlError::refused(format!("there are two columns named {:?}", column.name.value)));
+        }
+    }
     let mut key_column = None;
     let mut geometry = None;
     let mut srid = 0;
@@ -320,6 +325,12 @@ pub(super) fn drop(
     if_exists: bool,
     names: &[ObjectName],
 ) -> Result<Written, SqlError> {
+    if object_type == ObjectType::Table && !if_exists {
+        // None is dropped if one is missing.
+        for name in names {
+            runner.store.dataset(&runner.table_name(name)?)?;
+        }
+    }
     for name in names {
         match object_type {
             ObjectType::Table => {

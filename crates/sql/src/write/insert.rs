@@ -5,16 +5,19 @@ use std::collections::HashSet;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::ArrowError;
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
-use datafusion::sql::sqlparser::ast::{Expr, Insert, OnConflictAction, OnInsert, SetExpr, TableObject, Value, Values};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Insert, OnConflictAction, OnInsert, SelectItem, SetExpr, TableObject, Value, Values,
+};
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
 use terrane::{AtomicBatch, Error, Key, OnConflict, RefusedRow};
 
 use super::conflict::{Conflicts, Resolved};
 use super::rows::{RowShape, with_keys};
-use super::target::{Target, last_part};
+use super::target::{Target, last_part, quoted};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
+use crate::functions::IN_SYSTEM;
 use crate::runner::{Memory, Runner};
 use crate::statement::call;
 
@@ -40,6 +43,10 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
             let names = if named.is_empty() { target.column_names() } else { named.clone() };
             make_geometries(values, &names, &target);
             true
+        }
+        SetExpr::Select(select) => {
+            name_constants(&mut select.projection);
+            false
         }
         _ => false,
     };
@@ -102,6 +109,16 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     Ok(Written { done: "inserted", rows, returned })
 }
 
+/// Gives constants names, since equal ones would have equal names.
+fn name_constants(items: &mut [SelectItem]) {
+    for (number, item) in items.iter_mut().enumerate() {
+        if let SelectItem::UnnamedExpr(expr @ Expr::Value(_)) = item {
+            let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *item = SelectItem::ExprWithAlias { expr, alias: quoted(&format!("column {number}")) };
+        }
+    }
+}
+
 /// Makes the values of a column geometries if some are computed: the rows must have one type.
 fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
     let is_place = |name: &String| match &target.schema.geometry {
@@ -117,7 +134,7 @@ fn make_geometries(values: &mut Values, names: &[String], target: &Target) {
         let srid = target.schema.srid();
         for value in values.rows.iter_mut().filter_map(|row| row.content.get_mut(column)) {
             let srid = Expr::Value(Value::Number(srid.to_string(), false).into());
-            *value = call("st_setsrid", vec![std::mem::replace(value, Expr::Value(Value::Null.into())), srid]);
+            *value = call(IN_SYSTEM, vec![std::mem::replace(value, Expr::Value(Value::Null.into())), srid]);
         }
     }
 }
@@ -178,7 +195,7 @@ impl Insertion<'_> {
         if let Some(conflicts) = &self.conflicts
             && let OnConflictAction::DoUpdate(_) = conflicts.action
         {
-            conflicts.note_keys(rows, self.target, (&mut self.seen, &self.memory))?;
+            conflicts.note_keys(rows, first, self.target, (&mut self.seen, &self.memory))?;
             if !taken.is_empty() {
                 let taken = rows_of(rows, &taken)?;
                 self.written += conflicts.update(self.runner, self.target, taken, &mut self.returning).await?;
@@ -192,13 +209,24 @@ impl Insertion<'_> {
         let Some(conflicts) = self.conflicts.take().filter(|_| !batches.is_empty()) else {
             return self.add_new(&batches);
         };
+        let name = self.target.dataset.name();
+        if self
+            .runner
+            .transaction
+            .as_ref()
+            .is_some_and(|transaction| transaction.changed_table().as_deref() == Some(name))
+        {
+            return Err(SqlError::refused(format!(
+                "ON CONFLICT reads table {name:?}, which was changed in this transaction; COMMIT before"
+            )));
+        }
         let rows = concat_batches(batches[0].schema_ref(), &batches)
             .map_err(|error| SqlError::Execution(error.to_string()))?;
         loop {
             let runner = self.runner.renewed();
             let now = self.target.renewed(&runner)?;
             let resolved = conflicts.resolve(&runner, &now, &rows, &self.memory).await?;
-            if self.add_resolved(&now, &conflicts, &resolved)? {
+            if self.add_resolved(&now, &resolved)? {
                 return Ok(());
             }
         }
@@ -206,18 +234,14 @@ impl Insertion<'_> {
 
     /// Writes what a statement with conflicts comes to in one state. Returns whether it is done: if
     /// another writer was faster, nothing was changed.
-    fn add_resolved(&mut self, now: &Target, conflicts: &Conflicts, resolved: &Resolved) -> Result<bool, SqlError> {
-        let mut added = (RecordBatch::new_empty(resolved.new.schema()), Vec::new());
+    fn add_resolved(&mut self, now: &Target, resolved: &Resolved) -> Result<bool, SqlError> {
+        let mut keys = Vec::new();
         let mut add = |batch: &mut AtomicBatch| {
             let outcome = batch.push(&resolved.new, OnConflict::Refuse)?;
-            for RefusedRow { row, error } in &outcome.refused {
-                // An earlier statement of the transaction has inserted it.
-                let is_known = matches!(error, Error::DuplicateKey { .. });
-                if !is_known || !matches!(conflicts.action, OnConflictAction::DoNothing) {
-                    return Err(refused(0, *row, error));
-                }
+            if let Some(RefusedRow { row, error }) = outcome.refused.first() {
+                return Err(refused(0, *row, error));
             }
-            added = (rows_without(&resolved.new, outcome.refused.iter().map(|refused| refused.row))?, outcome.keys);
+            keys = outcome.keys;
             for rows in &resolved.replaced {
                 let outcome = batch.push(rows, OnConflict::Replace)?;
                 if let Some(RefusedRow { row, error }) = outcome.refused.first() {
@@ -228,7 +252,9 @@ impl Insertion<'_> {
         };
         if let Some(transaction) = &self.runner.transaction {
             // What was read decides only if records are replaced.
-            transaction.add(now, 0, !resolved.replaced.is_empty(), add)?;
+            let all = resolved.replaced.iter().chain([&resolved.new]);
+            let bytes = all.map(RecordBatch::get_array_memory_size).sum();
+            transaction.add(now, bytes, !resolved.replaced.is_empty(), add)?;
         } else {
             let mut batch = now.dataset.atomic_batch().unchanged_since(&now.snapshot)?;
             add(&mut batch)?;
@@ -238,10 +264,9 @@ impl Insertion<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        let (rows, keys) = added;
-        self.written = rows.num_rows() as u64;
+        self.written = resolved.new.num_rows() as u64;
         if self.returning.is_wanted() {
-            self.returning.add(with_keys(&rows, &keys, self.target)?)?;
+            self.returning.add(with_keys(&resolved.new, &keys, self.target)?)?;
         }
         for rows in &resolved.replaced {
             self.written += rows.num_rows() as u64;

@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::change::{Seen, delete_where, update_where};
 use super::insert::insert;
-use super::target::{both, select, table_and_alias};
+use super::target::{both, numbered, select, table_and_alias};
 use super::transaction::Transaction;
 use super::{Written, after_writing};
 use crate::dialect::SqlDialect;
@@ -133,7 +133,7 @@ impl Merging {
         let [row] = values.as_slice() else {
             return Err(SqlError::refused("INSERT in MERGE has one row of values"));
         };
-        let items = row.content.iter().cloned().map(SelectItem::UnnamedExpr).collect();
+        let items = numbered(row.content.iter().cloned());
         let query: Query = select(items, from, Some(selection))?;
         let broken = || SqlError::refused("the insertion of MERGE cannot be built");
         let text = format!("INSERT INTO {} SELECT 1", self.name);

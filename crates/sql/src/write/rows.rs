@@ -16,7 +16,7 @@ use terrane_space::geometry::{as_point, normalise};
 use super::target::Target;
 use crate::error::SqlError;
 use crate::functions::parse_text;
-use crate::geometry::{is_geometry, srid_of};
+use crate::geometry::{is_geometry, srid_of, srid_of_bytes, srid_of_text};
 use crate::scan::points;
 
 /// Turns batches of a plan into batches that a dataset takes: names, order and types.
@@ -24,6 +24,8 @@ use crate::scan::points;
 pub(super) struct RowShape {
     targets: Vec<Becomes>,
     schema: SchemaRef,
+    /// The number of the reference system of geometries.
+    srid: i64,
 }
 
 /// What a column of the plan becomes.
@@ -80,7 +82,8 @@ impl RowShape {
         }
         // The engine tells which value must not be null.
         let fields = fields.iter().map(|field| Field::clone(field).with_nullable(true));
-        Ok(Self { targets, schema: Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>())) })
+        let fields = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
+        Ok(Self { targets, schema: fields, srid: schema.srid().into() })
     }
 
     /// Refuses geometries of a query that are in another reference system than the column.
@@ -121,10 +124,10 @@ impl RowShape {
             };
             match target {
                 Becomes::Column(field) => {
-                    shaped.push(converted(column, field).map_err(|error| named(error, field.name()))?);
+                    shaped.push(converted(column, field, self.srid).map_err(|error| named(error, field.name()))?);
                 }
                 Becomes::Point => {
-                    let (x, y) = coordinates(column).map_err(|error| named(error, "geometry"))?;
+                    let (x, y) = coordinates(column, self.srid).map_err(|error| named(error, "geometry"))?;
                     shaped.extend([x, y]);
                 }
             }
@@ -136,12 +139,12 @@ impl RowShape {
 }
 
 /// The values as the type of a field. The error has the row.
-fn converted(column: &ArrayRef, field: &Field) -> Result<ArrayRef, (usize, String)> {
+fn converted(column: &ArrayRef, field: &Field, srid: i64) -> Result<ArrayRef, (usize, String)> {
     if column.data_type().is_null() {
         return Ok(arrow_array::new_null_array(field.data_type(), column.len()));
     }
     if is_geometry(field) {
-        return geometries(column);
+        return geometries(column, srid);
     }
     if is_uuid(field) && is_text(column.data_type()) {
         return uuids(column);
@@ -228,8 +231,9 @@ fn uuids(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
     Ok(Arc::new(builder.finish()))
 }
 
-/// Geometries as WKB in the stored form: of WKB, or of WKT.
-fn geometries(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
+/// Geometries as WKB in the stored form: of WKB, or of WKT. One that says that it is in another
+/// reference system is refused.
+fn geometries(column: &ArrayRef, srid: i64) -> Result<ArrayRef, (usize, String)> {
     let mut builder = BinaryBuilder::new();
     let wkb = match column.data_type() {
         DataType::Null => return Ok(arrow_array::new_null_array(&DataType::Binary, column.len())),
@@ -244,7 +248,10 @@ fn geometries(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
             let wkb = wkb.as_binary::<i32>();
             for row in 0..wkb.len() {
                 match wkb.is_valid(row) {
-                    true => builder.append_value(normalise(wkb.value(row)).map_err(|error| (row, error.to_string()))?),
+                    true => {
+                        check_system(srid_of_bytes(wkb.value(row)), srid).map_err(|reason| (row, reason))?;
+                        builder.append_value(normalise(wkb.value(row)).map_err(|error| (row, error.to_string()))?);
+                    }
                     false => builder.append_null(),
                 }
             }
@@ -254,9 +261,11 @@ fn geometries(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
             let texts = texts.as_string::<i32>();
             for row in 0..texts.len() {
                 match texts.is_valid(row) {
-                    true => builder.append_value(
-                        parse_text(texts.value(row)).map_err(|error| (row, error.message().into_owned()))?,
-                    ),
+                    true => {
+                        let text = texts.value(row);
+                        check_system(srid_of_text(text), srid).map_err(|reason| (row, reason))?;
+                        builder.append_value(parse_text(text).map_err(|error| (row, error.message().into_owned()))?);
+                    }
                     false => builder.append_null(),
                 }
             }
@@ -265,9 +274,18 @@ fn geometries(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
     Ok(Arc::new(builder.finish()))
 }
 
+fn check_system(found: Option<i64>, wanted: i64) -> Result<(), String> {
+    match found {
+        Some(found) if found != 0 && found != wanted => Err(format!(
+            "the geometry is in the reference system {found}, and the column in {wanted}; convert it with ST_Transform"
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The coordinates of points.
-fn coordinates(column: &ArrayRef) -> Result<(ArrayRef, ArrayRef), (usize, String)> {
-    let wkb = geometries(column)?;
+fn coordinates(column: &ArrayRef, srid: i64) -> Result<(ArrayRef, ArrayRef), (usize, String)> {
+    let wkb = geometries(column, srid)?;
     let wkb = wkb.as_binary::<i32>();
     let (mut xs, mut ys) = (Float64Builder::with_capacity(wkb.len()), Float64Builder::with_capacity(wkb.len()));
     for row in 0..wkb.len() {
