@@ -26,6 +26,7 @@ mod parts;
 pub(crate) mod relation;
 mod tail;
 mod texts;
+mod tiles;
 mod vertices;
 
 pub(crate) use aggregate::{aggregate_name, all as all_aggregates};
@@ -209,6 +210,7 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
         overlay::FUNCTIONS,
         pairs::FUNCTIONS,
         parts::FUNCTIONS,
+        tiles::FUNCTIONS,
         vertices::FUNCTIONS,
     ];
     let tails = tails.into_iter().flatten().map(tail::udf);
