@@ -93,8 +93,8 @@ fn list_of(element: &FieldRef) -> FieldRef {
     Arc::new(Field::new_list("list", Field::new_list_field(element.data_type().clone(), true), true))
 }
 
-/// The types of the arguments of `ST_AsMVT`: a row, the layer, its extent, the names of the geometry
-/// and of the feature's number.
+/// The types of the arguments of `ST_AsMVT`: a row, the layer, its extent, and the names of the
+/// geometry and of the feature's number.
 fn tile_types(found: &[DataType]) -> Result<Vec<DataType>> {
     match found {
         [row @ DataType::Struct(_), others @ ..] => {

@@ -162,7 +162,7 @@ impl Sets {
     }
 }
 
-/// DBSCAN (Ester et al., 1996). A shape with enough neighbours, itself among them, is in one cluster
+/// DBSCAN (Ester et al., 1996). A shape with enough neighbours, itself included, is in one cluster
 /// with them. One that is not dense itself stays in the first cluster that reaches it.
 fn dense(shapes: &[Shape], reach: f64, least: i64) -> Result<Vec<Option<usize>>> {
     if !reach.is_finite() || reach < 0.0 {

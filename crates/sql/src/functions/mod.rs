@@ -11,6 +11,7 @@ mod clearance;
 mod cluster;
 mod combine;
 mod construct;
+mod elements;
 mod evaluate;
 mod geography;
 mod hull;
@@ -120,7 +121,7 @@ impl Returns {
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
             Self::Text => DataType::Utf8,
-            Self::Dump | Self::Cells => lists::list_type(self, 0),
+            Self::Dump | Self::Cells => elements::list_type(self, 0),
         }
     }
 }
@@ -336,7 +337,7 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
         };
     }
     match is_list {
-        true => Ok(Arc::new(Field::new(name, lists::list_type(returns, srid), true))),
+        true => Ok(Arc::new(Field::new(name, elements::list_type(returns, srid), true))),
         false => Ok(Arc::new(geometry_field(name, srid))),
     }
 }

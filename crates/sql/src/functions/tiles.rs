@@ -76,7 +76,7 @@ fn dimension_of_parts(tree: &Tree) -> Option<i64> {
     (!tree.is_empty()).then(|| super::access::dimension_of(tree))
 }
 
-/// What a layer is called, and which members of its rows are what.
+/// The name and the extent of a layer, and the names of two members of its rows.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     pub name: String,
