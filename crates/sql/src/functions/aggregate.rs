@@ -11,6 +11,8 @@ use datafusion::functions_aggregate::array_agg::ArrayAgg;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Signature, Volatility};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 use terrane_space::geometry::{Tree, to_geo};
 
 use super::Kind;
@@ -19,6 +21,7 @@ use super::arguments::{self, Geometries};
 use super::combine::united;
 use super::construct::{collection_of, line_through};
 use super::relation::unreadable;
+use super::tiles::Layer;
 use crate::geometry::{box_wkb, geometry_field, srid_of};
 
 /// Functions that take all geometries of a group.
@@ -28,15 +31,18 @@ enum Aggregate {
     Union,
     Collect,
     MakeLine,
+    /// A tile of rows, which has more arguments.
+    Tile,
 }
 
 /// Each aggregate with its name, and the name of the function of two geometries that becomes it if
 /// it is called with one.
-const AGGREGATES: [(Aggregate, &str, &str); 4] = [
+const AGGREGATES: [(Aggregate, &str, &str); 5] = [
     (Aggregate::Extent, "st_extent_agg", "st_extent"),
     (Aggregate::Union, "st_union_agg", "st_union"),
     (Aggregate::Collect, "st_collect_agg", "st_collect"),
     (Aggregate::MakeLine, "st_makeline_agg", "st_makeline"),
+    (Aggregate::Tile, "st_asmvt", ""),
 ];
 
 /// The name of the aggregate that a call becomes, by the number of its arguments.
@@ -87,6 +93,39 @@ fn list_of(element: &FieldRef) -> FieldRef {
     Arc::new(Field::new_list("list", Field::new_list_field(element.data_type().clone(), true), true))
 }
 
+/// The types of the arguments of `ST_AsMVT`: a row, the layer, its extent, and the names of the
+/// geometry and of the feature's number.
+fn tile_types(found: &[DataType]) -> Result<Vec<DataType>> {
+    match found {
+        [row @ DataType::Struct(_), others @ ..] => {
+            let kinds = [Kind::Text, Kind::Int, Kind::Text, Kind::Text];
+            let others = super::coerced("st_asmvt with a row", &kinds, 0, others)?;
+            Ok(std::iter::once(row.clone()).chain(others).collect())
+        }
+        _ => plan_err!("the first argument of st_asmvt is a row: named_struct('geom', geometry, 'name', name)"),
+    }
+}
+
+/// The constants behind the row.
+fn layer_of(exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Layer> {
+    let mut layer = Layer::default();
+    for (number, expr) in exprs.iter().enumerate().skip(1) {
+        let literal = (expr.as_ref() as &dyn std::any::Any).downcast_ref::<Literal>();
+        let Some(value) = literal.map(Literal::value) else {
+            return exec_err!("the arguments of st_asmvt behind the row must be constants");
+        };
+        let text = value.try_as_str().flatten().map(str::to_owned);
+        match (number, value) {
+            (1, _) => layer.name = text.unwrap_or(layer.name),
+            (2, ScalarValue::Int64(Some(extent))) => layer.extent = *extent,
+            (3, _) => layer.geometry = text,
+            (4, _) => layer.feature_id = text,
+            _ => {}
+        }
+    }
+    Ok(layer)
+}
+
 impl AggregateUDFImpl for SpatialAggregate {
     fn name(&self) -> &str {
         self.name
@@ -101,10 +140,16 @@ impl AggregateUDFImpl for SpatialAggregate {
     }
 
     fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
+        if self.aggregate == Aggregate::Tile {
+            return Ok(Arc::new(Field::new(self.name, DataType::Binary, true)));
+        }
         Ok(Arc::new(geometry_field(self.name, fields.first().and_then(|field| srid_of(field)).unwrap_or(0))))
     }
 
     fn coerce_types(&self, found: &[DataType]) -> Result<Vec<DataType>> {
+        if self.aggregate == Aggregate::Tile {
+            return tile_types(found);
+        }
         match found {
             [one] => match arguments::coerce(Kind::Geometry, one) {
                 Some(wanted) => Ok(vec![wanted]),
@@ -142,7 +187,8 @@ impl AggregateUDFImpl for SpatialAggregate {
             _ => {
                 let list = args.input_fields.first().map(list_of);
                 let return_field = list.unwrap_or_else(|| args.return_field.clone());
-                self.inner.state_fields(StateFieldsArgs { return_field, ..args })
+                let input_fields = args.input_fields.get(..1).unwrap_or_default();
+                self.inner.state_fields(StateFieldsArgs { return_field, input_fields, ..args })
             }
         }
     }
@@ -154,8 +200,13 @@ impl AggregateUDFImpl for SpatialAggregate {
         if self.aggregate == Aggregate::Extent {
             return Ok(Box::new(Extent { field, bounds: None }));
         }
-        let gathered = AccumulatorArgs { return_field: list_of(&field), ignore_nulls: false, ..args };
-        Ok(Box::new(Gathered { aggregate: self.aggregate, field, inner: self.inner.accumulator(gathered)? }))
+        let layer = if self.aggregate == Aggregate::Tile { layer_of(args.exprs)? } else { Layer::default() };
+        let arguments = args.exprs.len();
+        let (exprs, expr_fields) = (&args.exprs[..1], &args.expr_fields[..1]);
+        let gathered =
+            AccumulatorArgs { return_field: list_of(&field), ignore_nulls: false, exprs, expr_fields, ..args };
+        let inner = self.inner.accumulator(gathered)?;
+        Ok(Box::new(Gathered { aggregate: self.aggregate, field, inner, arguments, layer }))
     }
 }
 
@@ -165,11 +216,18 @@ struct Gathered {
     aggregate: Aggregate,
     field: FieldRef,
     inner: Box<dyn Accumulator>,
+    /// The number of arguments. The first one is gathered.
+    arguments: usize,
+    /// Of a tile.
+    layer: Layer,
 }
 
 impl Accumulator for Gathered {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.inner.update_batch(values)
+        // Behind the arguments stand the values that give the order.
+        let order = values.iter().skip(self.arguments);
+        let gathered: Vec<ArrayRef> = values.iter().take(1).chain(order).cloned().collect();
+        self.inner.update_batch(&gathered)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
@@ -185,10 +243,18 @@ impl Accumulator for Gathered {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let null = Ok(ScalarValue::Binary(None));
+        let null = Ok(ScalarValue::Binary(match self.aggregate {
+            Aggregate::Tile => Some(Vec::new()),
+            _ => None,
+        }));
         let ScalarValue::List(list) = self.inner.evaluate()? else { return null };
         if list.is_null(0) {
             return null;
+        }
+        if self.aggregate == Aggregate::Tile {
+            let rows = list.value(0);
+            let rows = rows.as_struct_opt().ok_or_else(|| internal_datafusion_err!("no rows for a tile"))?;
+            return Ok(ScalarValue::Binary(Some(self.layer.encode(rows)?)));
         }
         let elements = ColumnarValue::Array(list.value(0));
         let rows = list.value(0).len();
@@ -220,7 +286,7 @@ impl Aggregate {
                 let geometry = to_geo(&all).map_err(unreadable)?;
                 Ok(united(all, &geometry))
             }
-            Self::Collect | Self::Extent => Ok(collection_of(trees).to_wkb()),
+            Self::Collect | Self::Extent | Self::Tile => Ok(collection_of(trees).to_wkb()),
         }
     }
 }

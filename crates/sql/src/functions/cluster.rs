@@ -162,8 +162,8 @@ impl Sets {
     }
 }
 
-/// DBSCAN (Ester et al., 1996). A shape with enough neighbours, itself among them, is in one
-/// cluster with them. One that is not dense itself stays in the first cluster that reaches it.
+/// DBSCAN (Ester et al., 1996). A shape with enough neighbours, itself included, is in one cluster
+/// with them. One that is not dense itself stays in the first cluster that reaches it.
 fn dense(shapes: &[Shape], reach: f64, least: i64) -> Result<Vec<Option<usize>>> {
     if !reach.is_finite() || reach < 0.0 {
         return exec_err!("{reach} is not a distance; use a finite number of at least 0");

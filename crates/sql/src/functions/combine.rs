@@ -9,12 +9,13 @@ use geo::{
     BooleanOps, Coord, Distance, Euclidean, Geometry, Intersects, LineString, MultiLineString, MultiPoint,
     MultiPolygon, Point, unary_union,
 };
-use terrane_space::geometry::{Dimensions, GeometryKind, Tree, check_valid, from_geo};
+use terrane_space::geometry::{Dimensions, GeometryKind, Tree, check_valid, from_geo, to_geo};
 
 use super::Kind::Geometry as G;
 use super::network::Key;
 use super::noding::{noded, place_key};
 use super::overlay::is_simple;
+use super::relation::unreadable;
 use super::tail::{Arg, Tail, Value, shape as of};
 
 /// The functions.
@@ -148,6 +149,14 @@ fn combined(args: &[Arg<'_>], operation: Operation) -> Result<Value> {
         Operation::Difference => a.dimension(),
     };
     Ok(Value::Geometry(combination(a, b, operation).into_wkb(dimension)))
+}
+
+/// The part of a geometry in a box, with the dimension of the geometry.
+pub(super) fn within_box(wkb: &[u8], window: &[u8]) -> Result<Vec<u8>> {
+    let read = |wkb: &[u8]| to_geo(wkb).map_err(unreadable);
+    let [a, b] = [Parts::of(&read(wkb)?), Parts::of(&read(window)?)];
+    let dimension = a.dimension();
+    Ok(combination(&a, &b, Operation::Intersection).into_wkb(dimension))
 }
 
 /// The union of all parts of a geometry. One that is its own union stays as it is.

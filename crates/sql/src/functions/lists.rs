@@ -8,7 +8,7 @@ use super::Kind::{Geometry as G, Number as N};
 use super::Returns;
 use super::access::bounds;
 use super::boxes::{hexagon, square};
-use super::list_arrays::Element;
+use super::elements::Element;
 use super::network::area_tree;
 use super::tail::{Arg, Tail, Value, of};
 

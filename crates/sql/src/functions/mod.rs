@@ -11,11 +11,11 @@ mod clearance;
 mod cluster;
 mod combine;
 mod construct;
+mod elements;
 mod evaluate;
 mod geography;
 mod hull;
 mod inside;
-mod list_arrays;
 mod lists;
 mod markup;
 mod measure;
@@ -27,6 +27,7 @@ mod parts;
 pub(crate) mod relation;
 mod tail;
 mod texts;
+mod tiles;
 mod vertices;
 
 pub(crate) use aggregate::{aggregate_name, all as all_aggregates};
@@ -120,7 +121,7 @@ impl Returns {
             Self::Number => DataType::Float64,
             Self::Int => DataType::Int64,
             Self::Text => DataType::Utf8,
-            Self::Dump | Self::Cells => list_arrays::list_type(self, 0),
+            Self::Dump | Self::Cells => elements::list_type(self, 0),
         }
     }
 }
@@ -213,6 +214,7 @@ pub(crate) fn all() -> impl Iterator<Item = Arc<ScalarUDF>> {
         overlay::FUNCTIONS,
         pairs::FUNCTIONS,
         parts::FUNCTIONS,
+        tiles::FUNCTIONS,
         vertices::FUNCTIONS,
     ];
     let tails = tails.into_iter().flatten().map(tail::udf);
@@ -338,7 +340,7 @@ fn return_field(name: &str, kinds: &[Kind], returns: Returns, args: &ReturnField
         };
     }
     match is_list {
-        true => Ok(Arc::new(Field::new(name, list_arrays::list_type(returns, srid), true))),
+        true => Ok(Arc::new(Field::new(name, elements::list_type(returns, srid), true))),
         false => Ok(Arc::new(geometry_field(name, srid))),
     }
 }

@@ -35,8 +35,7 @@ fn coord(place: &Coordinates) -> Coord<f64> {
     Coord { x: place[0], y: place[1] }
 }
 
-/// The first position of each part. If no edges meet, a part lies in an area with its first
-/// position.
+/// The first position of each part. If no edges meet, a part lies in an area if this position does.
 fn firsts(tree: &Tree, found: &mut Vec<Coordinates>) {
     match &tree.body {
         TreeBody::Positions(path) => found.extend(path.first()),

@@ -33,19 +33,6 @@ fn simple_kinds(dimension: i64) -> [GeometryKind; 2] {
 
 /// The members of one dimension: 1 for points, 2 for lines, 3 for polygons, or else the highest.
 fn extract(args: &[Arg<'_>]) -> Result<Value> {
-    fn gather(tree: &Tree, kind: GeometryKind, found: &mut Vec<Tree>) {
-        match &tree.body {
-            TreeBody::Members(members) => members.iter().for_each(|member| gather(member, kind, found)),
-            _ if tree.kind == kind && !tree.is_empty() => found.push(tree.clone()),
-            _ => {}
-        }
-    }
-    fn highest(tree: &Tree) -> Option<i64> {
-        match &tree.body {
-            TreeBody::Members(members) => members.iter().filter_map(highest).max(),
-            _ => (!tree.is_empty()).then(|| dimension_of(tree)),
-        }
-    }
     let tree = args[0].tree()?;
     let dimension = match args.get(1).map(Arg::int).transpose()? {
         Some(number @ 1..=3) => number - 1,
@@ -55,18 +42,43 @@ fn extract(args: &[Arg<'_>]) -> Result<Value> {
             None => return Ok(tree.into()),
         },
     };
-    let [one, many] = simple_kinds(dimension);
-    let is_collection = matches!(tree.body, TreeBody::Members(_));
-    Ok(match is_collection {
-        false if tree.kind == one => tree,
-        false => Tree::empty(one, tree.dimensions),
-        true => {
-            let mut found = Vec::new();
-            gather(&tree, one, &mut found);
-            Tree::of_members(many, tree.dimensions, found)
-        }
+    let one = simple_kinds(dimension)[0];
+    Ok(match &tree.body {
+        TreeBody::Members(_) => extracted(&tree, dimension),
+        _ if tree.kind == one => tree,
+        _ => Tree::empty(one, tree.dimensions),
     }
     .into())
+}
+
+/// A collection without the members of lower dimensions; other geometries as they are.
+pub(super) fn of_highest_dimension(tree: Tree) -> Tree {
+    match (tree.kind, highest(&tree)) {
+        (GeometryKind::GeometryCollection, Some(dimension)) => extracted(&tree, dimension),
+        _ => tree,
+    }
+}
+
+fn highest(tree: &Tree) -> Option<i64> {
+    match &tree.body {
+        TreeBody::Members(members) => members.iter().filter_map(highest).max(),
+        _ => (!tree.is_empty()).then(|| dimension_of(tree)),
+    }
+}
+
+/// A multi-geometry of all members of a dimension.
+fn extracted(tree: &Tree, dimension: i64) -> Tree {
+    fn gather(tree: &Tree, kind: GeometryKind, found: &mut Vec<Tree>) {
+        match &tree.body {
+            TreeBody::Members(members) => members.iter().for_each(|member| gather(member, kind, found)),
+            _ if tree.kind == kind && !tree.is_empty() => found.push(tree.clone()),
+            _ => {}
+        }
+    }
+    let [one, many] = simple_kinds(dimension);
+    let mut found = Vec::new();
+    gather(tree, one, &mut found);
+    Tree::of_members(many, tree.dimensions, found)
 }
 
 fn collection(args: &[Arg<'_>]) -> Result<Value> {

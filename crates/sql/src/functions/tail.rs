@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
 use terrane_space::geometry::{GeometryKind, Tree, parse_wkb, to_geo};
 
 use super::arguments::Geometries;
-use super::list_arrays::{Element, Lists};
+use super::elements::{Element, Lists};
 use super::relation::unreadable;
 use super::{Kind, Returns, coerced, return_field};
 

@@ -190,10 +190,14 @@ fn thinned_carefully(path: &[Coordinates], tolerance: f64, is_ring: bool, edges:
 
 /// Coordinates that are multiples of a size, and a valid geometry.
 fn reduce_precision(args: &[Arg<'_>]) -> Result<Value> {
-    let (mut tree, size) = (args[0].tree()?, args[1].number()?);
-    if size.is_nan() || size <= 0.0 {
-        return Ok(tree.into());
+    let (tree, size) = (args[0].tree()?, args[1].number()?);
+    match size > 0.0 {
+        true => Ok(on_grid(tree, size)?.into()),
+        false => Ok(tree.into()),
     }
+}
+
+pub(super) fn on_grid(mut tree: Tree, size: f64) -> Result<Tree> {
     let scale = 1.0 / size;
     tree.change(&|position| {
         for number in &mut position[..2] {
@@ -209,13 +213,13 @@ fn reduce_precision(args: &[Arg<'_>]) -> Result<Value> {
         }
     });
     match is_empty {
-        true => Ok(tree.into()),
-        false => Ok(valid(tree)?.into()),
+        true => Ok(tree),
+        false => valid(tree),
     }
 }
 
 /// The same area as valid polygons: a place is inside that an odd number of rings surrounds.
-fn valid(tree: Tree) -> Result<Tree> {
+pub(super) fn valid(tree: Tree) -> Result<Tree> {
     if let (GeometryKind::GeometryCollection, TreeBody::Members(members)) = (tree.kind, &tree.body) {
         let members = members.iter().cloned().map(valid).collect::<Result<Vec<Tree>>>()?;
         return Ok(Tree::of_members(tree.kind, tree.dimensions, members));

@@ -1,4 +1,4 @@
-//! Lists of geometries as Arrow columns.
+//! Columns of lists of geometries.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn list_type(returns: Returns, srid: i64) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(DataType::Struct(Fields::from(fields)), true)))
 }
 
-/// Lists. A list is null or has elements.
+/// Lists. Each is null or has elements.
 pub(super) struct Lists {
     data_type: DataType,
     ends: Vec<i32>,
