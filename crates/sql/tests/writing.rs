@@ -117,3 +117,21 @@ fn what_is_deleted_does_not_rest_on_the_optimizer() {
     connection.rows("DELETE FROM places WHERE id = 1").unwrap();
     assert_eq!(left(&connection), [["6"]]);
 }
+
+/// The writers mark geometries themselves.
+#[test]
+fn a_plane_with_a_number_is_written_to_files() {
+    let database = Database::create(Mode::Indexed);
+    let connection = database.connect();
+    let folder = tempfile::tempdir().unwrap();
+    connection.rows("CREATE TABLE plots (id BIGINT PRIMARY KEY, shape GEOMETRY(Point, 25833))").unwrap();
+    connection.rows("INSERT INTO plots VALUES (1, ST_Point(391390, 5817855)), (2, NULL)").unwrap();
+    for format in ["csv", "ndjson", "parquet", "arrow"] {
+        let file = folder.path().join(format!("plots.{format}"));
+        let file = file.display();
+        let copy = format!("COPY plots TO '{file}'; TRUNCATE plots; COPY plots FROM '{file}'");
+        connection.rows(&copy).unwrap_or_else(|error| panic!("{format}: {error}"));
+        let rows = connection.rows("SELECT id, ST_AsEWKT(shape) FROM plots ORDER BY id").unwrap().1;
+        assert_eq!(rows, [["1", "SRID=25833;POINT(391390 5817855)"], ["2", "NULL"]], "{format}");
+    }
+}
