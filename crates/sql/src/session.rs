@@ -1,5 +1,6 @@
 //! Sessions: statements run in order against a store.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use terrane::Store;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -131,10 +132,21 @@ enum Batches {
 }
 
 impl Batches {
+    fn nothing(schema: &SchemaRef) -> Self {
+        Self::Here(Box::pin(EmptyRecordBatchStream::new(schema.clone())))
+    }
+
     async fn next(&mut self) -> Option<Result<RecordBatch, DataFusionError>> {
         match self {
             Self::Sent(receiver) => receiver.recv().await,
-            Self::Here(stream) => stream.next().await,
+            Self::Here(stream) => match AssertUnwindSafe(stream.next()).catch_unwind().await {
+                Ok(batch) => batch,
+                Err(_) => {
+                    // It is not polled again.
+                    *self = Self::nothing(&stream.schema());
+                    Some(Err(DataFusionError::Execution(PANICKED.to_owned())))
+                }
+            },
         }
     }
 }
@@ -307,7 +319,8 @@ impl Session {
         })?;
         let _runtime = self.runtime.enter();
         // After an error it is planned anew, which says why.
-        let stream = kept.run(&snapshots, values).ok().flatten()?;
+        let run = AssertUnwindSafe(|| kept.run(&snapshots, values));
+        let stream = catch_unwind(run).ok()?.ok().flatten()?;
         self.kept_runs.fetch_add(1, Ordering::Relaxed);
         let schema = stream.schema();
         Some(Answer { batches: Batches::Here(stream), schema, ..self.nothing() })
@@ -407,8 +420,10 @@ impl Session {
     }
 }
 
+const PANICKED: &str = "a thread that runs the statement panicked; please report the statement";
+
 fn panicked() -> SqlError {
-    SqlError::Execution("a thread that runs the statement panicked; please report the statement".to_owned())
+    SqlError::Execution(PANICKED.to_owned())
 }
 
 /// Sends the batches until the receiver is gone.
@@ -481,7 +496,7 @@ impl Answer {
         let Some(stop) = self.stop.clone() else { return Ok(self.runtime.block_on(self.batches.next())) };
         loop {
             if stop.load(Ordering::Relaxed) {
-                self.batches = Batches::Here(Box::pin(EmptyRecordBatchStream::new(self.schema.clone())));
+                self.batches = Batches::nothing(&self.schema);
                 if let Some(task) = self.task.take() {
                     task.abort();
                 }
