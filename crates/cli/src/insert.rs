@@ -162,10 +162,9 @@ impl<'a> Insertion<'a> {
         }
         let planar =
             dataset.as_ref().map_or(arguments.planar, |dataset| dataset.schema().system == CoordinateSystem::Planar);
-        let records = RecordReader::new(RecordOptions {
-            coordinates: arguments.reading.coordinates(planar),
-            nulls: arguments.reading.null.clone(),
-        });
+        let mut coordinates = arguments.reading.coordinates(planar);
+        coordinates.plane = dataset.as_ref().map(|dataset| dataset.schema().srid()).filter(|&srid| srid != 0);
+        let records = RecordReader::new(RecordOptions { coordinates, nulls: arguments.reading.null.clone() });
         let reading =
             Reading { records: records.map_err(Failure::usage)?, demanded: arguments.reading.demanded_types() };
         if let (Some(source), Some(dataset)) = (&mut source, &dataset) {

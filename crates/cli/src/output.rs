@@ -53,6 +53,7 @@ fn write_options(schema: &Schema, name: &dyn Fn(&str) -> String, working_memory:
             GeometryColumn::None => GeometryColumns::None,
         },
         planar: schema.system == CoordinateSystem::Planar,
+        srid: schema.srid(),
         ..WriteOptions::default()
     }
 }

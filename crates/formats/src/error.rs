@@ -84,6 +84,16 @@ pub enum FormatError {
         /// What to do about it.
         hint: String,
     },
+    /// The file is in another reference system than the plane of the dataset.
+    #[error("{}: the file is in {crs}, the dataset in {plane}; convert the file first", .path.display())]
+    OtherPlane {
+        /// The file.
+        path: PathBuf,
+        /// The system that it declares.
+        crs: String,
+        /// That of the dataset.
+        plane: String,
+    },
     /// The coordinates are in a reference system that cannot be converted.
     #[error("{}: coordinate reference system {crs}: {reason}; reproject the file to EPSG:4326 first, or import it as planar", .path.display())]
     Crs {

@@ -25,6 +25,9 @@ use crate::wkb_transform::transform_coordinates;
 pub struct CoordinateOptions {
     /// They stay in the file's own reference system.
     pub planar: bool,
+    /// The EPSG number of the plane that they are in. A file that declares another system is
+    /// refused.
+    pub plane: Option<u32>,
     /// Their reference system, which overrides the file's.
     pub crs: Option<Crs>,
     /// Wraps longitudes beyond 180 degrees by whole turns, and cuts geometries that cross 180
@@ -50,6 +53,8 @@ pub(crate) struct GeometryReader {
     /// Whether the system of a single geometry must be that of the file, or one that can be
     /// converted.
     is_lonlat: bool,
+    /// The number of the plane that the coordinates must be in.
+    plane: Option<u32>,
     wraps: bool,
     notes: Arc<Notes>,
     /// The conversions from systems of single geometries.
@@ -68,10 +73,17 @@ impl GeometryReader {
         warnings: &mut Vec<String>,
     ) -> Result<GeometryReader, FormatError> {
         if options.planar {
-            if !matches!(crs, DeclaredCrs::Undeclared) {
-                warnings.push(format!("coordinates are kept in the file's reference system, {crs}"));
+            let plane = options.plane.map(DeclaredCrs::from_srid);
+            match (crs, plane) {
+                (DeclaredCrs::Undeclared, _) => {}
+                (crs, Some(plane)) if *crs == plane => {}
+                (crs, Some(plane)) => {
+                    let (path, crs) = (path.to_path_buf(), crs.to_string());
+                    return Err(FormatError::OtherPlane { path, crs, plane: plane.to_string() });
+                }
+                (crs, None) => warnings.push(format!("coordinates are kept in the file's reference system, {crs}")),
             }
-            return Ok(GeometryReader::default());
+            return Ok(GeometryReader { plane: options.plane, ..GeometryReader::default() });
         }
         let given = options.crs.as_ref().map(Crs::declared);
         if let Some(given) = given.filter(|given| *given != crs && *crs != DeclaredCrs::Undeclared) {
@@ -93,7 +105,7 @@ impl GeometryReader {
     /// When the reference system cannot be converted.
     pub(crate) fn of_records(options: &CoordinateOptions) -> Result<GeometryReader, String> {
         match options.planar {
-            true => Ok(GeometryReader::default()),
+            true => Ok(GeometryReader { plane: options.plane, ..GeometryReader::default() }),
             false => {
                 let given = options.crs.as_ref().map_or(&DeclaredCrs::Undeclared, Crs::declared);
                 GeometryReader::of(given, options)
@@ -208,6 +220,12 @@ impl GeometryReader {
     /// A geometry that may name its system by a number.
     fn of_system(&self, wkb: Vec<u8>, srid: Option<u32>) -> Result<Vec<u8>, String> {
         let declared = DeclaredCrs::from_srid(srid.unwrap_or(0));
+        if let Some(plane) = self.plane.map(DeclaredCrs::from_srid)
+            && declared != DeclaredCrs::Undeclared
+            && declared != plane
+        {
+            return Err(format!("the geometry is in {declared}, the dataset in {plane}; convert it first"));
+        }
         if self.takes(&declared) {
             return self.finish(wkb, self.reprojection.as_deref());
         }

@@ -89,12 +89,21 @@ impl FromStr for OutputFormat {
 pub struct WriteOptions {
     /// Where the geometry is: a column of WKB, two of coordinates, or nowhere.
     pub geometry: GeometryColumns,
-    /// Whether the reference system of the coordinates is unknown.
+    /// Whether the coordinates are those of a plane, not longitude and latitude.
     pub planar: bool,
+    /// The EPSG number of the plane, 0 if it is unknown.
+    pub srid: u32,
     /// Tables: how wide a column may be, in characters.
     pub column_width_max: usize,
     /// Parquet: bytes in memory after which a row group is written.
     pub row_group_bytes_max: usize,
+}
+
+impl WriteOptions {
+    /// The name of the reference system, if it is that of a plane and known.
+    fn plane(&self) -> Option<String> {
+        (self.planar && self.srid != 0).then(|| format!("EPSG:{}", self.srid))
+    }
 }
 
 impl Default for WriteOptions {
@@ -102,6 +111,7 @@ impl Default for WriteOptions {
         WriteOptions {
             geometry: GeometryColumns::None,
             planar: false,
+            srid: 0,
             column_width_max: 40,
             row_group_bytes_max: 64 << 20,
         }

@@ -54,6 +54,7 @@ fn as_stored(error: SchemaError, source: &Source) -> LoadError {
 /// Has a source read for a dataset: with its coordinate system, geometry columns and types.
 pub fn fit_to(options: &mut ReadOptions, schema: &Schema) {
     options.coordinates.planar = schema.system == CoordinateSystem::Planar;
+    options.coordinates.plane = Some(schema.srid()).filter(|&srid| srid != 0);
     options.of_dataset = options.geometry.is_none() && options.x.is_none();
     match &schema.geometry {
         GeometryColumn::Point { x, y } => {

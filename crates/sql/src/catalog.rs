@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::{ScalarValue, plan_err};
@@ -89,10 +90,19 @@ impl StatementCatalog {
         }
     }
 
+    /// The columns of a table, if there is one.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn columns_of(&self, table: &str) -> Result<Option<SchemaRef>, SqlError> {
+        let table = self.0.find(table).map_err(|error| SqlError::planning(&error, ""))?;
+        Ok(table.map(|table| table.schema()))
+    }
+
     /// The names of a table's columns; none if there is no such table.
     pub fn columns(&self, table: &str) -> Vec<String> {
-        let Ok(Some(table)) = self.0.find(table) else { return Vec::new() };
-        table.schema().fields().iter().map(|field| field.name().clone()).collect()
+        let Ok(Some(columns)) = self.columns_of(table) else { return Vec::new() };
+        columns.fields().iter().map(|field| field.name().clone()).collect()
     }
 }
 

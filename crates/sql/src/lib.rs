@@ -12,6 +12,7 @@ mod comparisons;
 mod dialect;
 mod error;
 mod files;
+mod forms;
 mod functions;
 mod geographies;
 mod geometry;

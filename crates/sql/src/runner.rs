@@ -14,10 +14,11 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SQLOptions, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{Expr, ObjectName, ObjectNamePart, Query, Statement as SqlStatement};
-use terrane::Store;
+use terrane::{Error, Store};
 
 use crate::catalog::{CATALOG, StatementCatalog};
 use crate::error::SqlError;
+use crate::forms::description;
 use crate::kept::{KeptPlan, declared, open_parameters, typed};
 use crate::statement::{Names, found, prepare};
 use crate::write::Transaction;
@@ -49,6 +50,15 @@ impl Runner {
     /// # Errors
     /// It cannot be planned, or changes something.
     pub async fn run(&self, mut statement: Statement) -> Result<(SendableRecordBatchStream, SchemaRef), SqlError> {
+        if let Statement::Statement(inner) = &statement
+            && let SqlStatement::ExplainTable { table_name, .. } = &**inner
+        {
+            let name = self.table_name(table_name)?;
+            let Some(table) = self.catalog.columns_of(&name)? else {
+                return Err(Error::UnknownDataset { name, existing: self.store.dataset_names() }.into());
+            };
+            statement = description(&table)?;
+        }
         let context = self.context(&statement);
         prepare(&mut statement, &self.names(), Some(&self.params))?;
         let failed = |error| SqlError::planning(&error, &self.text);

@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use crate::chains::balance;
 use crate::dialect::SqlDialect;
 use crate::error::SqlError;
+use crate::forms::common_form;
 use crate::functions::{CAST, GEOGRAPHY_CAST, RELATE_PATTERN, aggregate_name};
 
 /// Maximal length of a text of statements in bytes.
@@ -57,7 +58,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
         statements.extend(parser.and_then(|mut parser| parser.parse_statements()).map_err(failed)?);
     }
     statements.iter_mut().try_for_each(balance_statement)?;
-    Ok(statements)
+    statements.into_iter().map(common_form).collect()
 }
 
 /// Whether a text ends a statement: its last token is a semicolon, outside of quotes and comments.

@@ -126,11 +126,21 @@ fn a_plane_with_a_number_is_written_to_files() {
     let folder = tempfile::tempdir().unwrap();
     connection.rows("CREATE TABLE plots (id BIGINT PRIMARY KEY, shape GEOMETRY(Point, 25833))").unwrap();
     connection.rows("INSERT INTO plots VALUES (1, ST_Point(391390, 5817855)), (2, NULL)").unwrap();
-    for format in ["csv", "ndjson", "parquet", "arrow"] {
+    connection.rows("CREATE TABLE others (id BIGINT PRIMARY KEY, shape GEOMETRY(Point, 3857))").unwrap();
+    for format in ["csv", "ndjson", "geojson", "parquet", "arrow"] {
         let file = folder.path().join(format!("plots.{format}"));
         let file = file.display();
         let copy = format!("COPY plots TO '{file}'; TRUNCATE plots; COPY plots FROM '{file}'");
         connection.rows(&copy).unwrap_or_else(|error| panic!("{format}: {error}"));
+        if ["geojson", "parquet", "arrow"].contains(&format) {
+            // The file says where its plane is.
+            let error = connection.rows(&format!("COPY others FROM '{file}'")).unwrap_err().to_string();
+            assert!(error.contains("the file is in EPSG:25833, the dataset in EPSG:3857"), "{format}: {error}");
+            let places =
+                format!("SELECT ST_AsText(ST_SnapToGrid(geometry, 0.001)) FROM '{file}' WHERE geometry IS NOT NULL");
+            let places = places.replace("geometry", if format == "geojson" { "geometry" } else { "shape" });
+            assert_eq!(connection.rows(&places).unwrap().1, [["POINT(13.4 52.5)"]], "{format}");
+        }
         let rows = connection.rows("SELECT id, ST_AsEWKT(shape) FROM plots ORDER BY id").unwrap().1;
         assert_eq!(rows, [["1", "SRID=25833;POINT(391390 5817855)"], ["2", "NULL"]], "{format}");
     }

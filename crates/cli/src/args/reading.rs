@@ -35,7 +35,7 @@ pub struct ReadingFlags {
 
 impl ReadingFlags {
     pub fn coordinates(&self, planar: bool) -> CoordinateOptions {
-        CoordinateOptions { planar, crs: self.crs.clone(), wrap_longitudes: self.wrap_longitudes }
+        CoordinateOptions { planar, plane: None, crs: self.crs.clone(), wrap_longitudes: self.wrap_longitudes }
     }
 
     pub fn demanded_types(&self) -> Vec<(String, DemandedType)> {

@@ -25,9 +25,10 @@ fn marked_schema(schema: &Schema, options: &WriteOptions) -> SchemaRef {
     let GeometryIndex::Column(geometry) = GeometryIndex::find_if_selected(schema, &options.geometry) else {
         return Arc::new(schema.clone());
     };
-    let crs = match options.planar {
-        true => json!({}),
-        false => json!({"crs": "OGC:CRS84", "crs_type": "authority_code"}),
+    let crs = match (options.planar, options.plane()) {
+        (true, None) => json!({}),
+        (true, Some(plane)) => json!({"crs": plane, "crs_type": "authority_code"}),
+        (false, _) => json!({"crs": "OGC:CRS84", "crs_type": "authority_code"}),
     };
     let fields: Vec<Field> = schema
         .fields()
@@ -35,8 +36,7 @@ fn marked_schema(schema: &Schema, options: &WriteOptions) -> SchemaRef {
         .enumerate()
         .map(|(index, field)| {
             let mut field = field.as_ref().clone();
-            let has_system = field.metadata().get("ARROW:extension:metadata").is_some_and(|own| own.contains("EPSG"));
-            if index == geometry && !(options.planar && has_system) {
+            if index == geometry {
                 let mut metadata = field.metadata().clone();
                 metadata.insert("ARROW:extension:name".into(), "geoarrow.wkb".into());
                 metadata.insert("ARROW:extension:metadata".into(), crs.to_string());
@@ -99,7 +99,8 @@ impl<'a> ParquetWriter<'a> {
     }
 
     /// The `geo` metadata of GeoParquet 1.1. A missing `crs` means longitude and latitude; a null
-    /// `crs` means that it is unknown.
+    /// `crs` means that it is unknown. The specification wants PROJJSON for any other one, which
+    /// needs the database of PROJ. So a plane has its name there, which GeoPandas and GDAL read.
     fn geo_metadata(&self, schema: &Schema) -> Option<String> {
         let GeometryIndex::Column(index) = GeometryIndex::find_if_selected(schema, &self.options.geometry) else {
             return None;
@@ -107,7 +108,7 @@ impl<'a> ParquetWriter<'a> {
         let name = schema.field(index).name();
         let mut column = json!({"encoding": "WKB", "geometry_types": []});
         if self.options.planar {
-            column["crs"] = serde_json::Value::Null;
+            column["crs"] = self.options.plane().into();
         }
         let metadata = json!({
             "version": "1.1.0",

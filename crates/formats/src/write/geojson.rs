@@ -46,7 +46,15 @@ impl Writer for GeoJsonWriter<'_> {
             GeometryIndex::Coordinates(x, y) => vec![x, y],
         };
         self.columns = Some((geometry, RowMembers::new(schema, &left_out, None)));
-        self.buffer.extend_from_slice(b"{\"type\":\"FeatureCollection\",\"features\":[");
+        self.buffer.extend_from_slice(b"{\"type\":\"FeatureCollection\",");
+        if self.options.planar && self.options.srid != 0 {
+            // As in GeoJSON before RFC 7946, which knows longitude and latitude alone.
+            let name = format!("urn:ogc:def:crs:EPSG::{}", self.options.srid);
+            self.buffer.extend_from_slice(b"\"crs\":");
+            write_json(&mut self.buffer, &serde_json::json!({"type": "name", "properties": {"name": name}}))?;
+            self.buffer.push(b',');
+        }
+        self.buffer.extend_from_slice(b"\"features\":[");
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use arrow_schema::ArrowError;
 use datafusion::arrow::row::{Row, RowConverter, SortField};
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, ObjectName, Query, SelectItem, SetExpr, Statement,
-    TableWithJoins, Update, UpdateTableFromKind, Visit, Visitor,
+    TableWithJoins, Update, UpdateTableFromKind, Value, Visit, Visitor,
 };
 use futures::StreamExt;
 use terrane::{AtomicBatch, Key};
@@ -20,6 +20,7 @@ use super::rows::{RowShape, keys_of};
 use super::target::{Target, both, column_of, last_part, numbered, select, table_and_alias, table_factor};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
+use crate::forms::is_default;
 use crate::runner::{Memory, Runner};
 
 /// Name of the table of records that another writer changed.
@@ -40,7 +41,11 @@ impl Assignments {
                 return Err(SqlError::refused("assign to one column at a time: SET a = …, b = …"));
             };
             let name = target.column(last_part(name)?)?;
-            if values.insert(name.clone(), assignment.value.clone()).is_some() {
+            let value = match is_default(&assignment.value) {
+                true => Expr::Value(Value::Null.into()),
+                false => assignment.value.clone(),
+            };
+            if values.insert(name.clone(), value).is_some() {
                 return Err(SqlError::refused(format!("column {name:?} is assigned twice")));
             }
         }
@@ -311,23 +316,38 @@ impl Change {
         }
     }
 
-    /// Gives records new keys. Each is deleted and inserted in one transaction.
+    /// Gives records new keys. Each is deleted and inserted in one transaction, alone or with
+    /// others.
     fn move_records(
         &mut self,
         target: &Target,
         keys: &RecordBatch,
         rows: &RecordBatch,
     ) -> Result<Option<RecordBatch>, SqlError> {
-        let mut changed = Vec::new();
-        for row in 0..rows.num_rows() {
-            let (key, new) = (rows_of(keys, &[row])?, rows_of(rows, &[row])?);
+        /// Records that are tried in one transaction first, which is much faster.
+        const TOGETHER: usize = 256;
+        let commit = |from: usize, count: usize| {
             let mut batch = target.dataset.atomic_batch().unchanged_since(&target.snapshot)?;
-            delete_records(&mut batch, target, &key)?;
-            insert_records(&mut batch, &new)?;
-            match batch.commit() {
-                Ok(()) => self.written += 1,
-                Err(terrane::Error::Changed { .. }) => changed.push(row),
-                Err(error) => return Err(error.into()),
+            for row in from..from + count {
+                delete_records(&mut batch, target, &keys.slice(row, 1))?;
+                insert_records(&mut batch, &rows.slice(row, 1))?;
+            }
+            batch.commit().map_err(SqlError::from)
+        };
+        let mut changed = Vec::new();
+        for first in (0..rows.num_rows()).step_by(TOGETHER) {
+            let count = TOGETHER.min(rows.num_rows() - first);
+            if commit(first, count).is_ok() {
+                self.written += count as u64;
+                continue;
+            }
+            // One by one: each that can be changed is, up to the first error.
+            for row in first..first + count {
+                match commit(row, 1) {
+                    Ok(()) => self.written += 1,
+                    Err(SqlError::Store(terrane::Error::Changed { .. })) => changed.push(row),
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.rest(keys, rows, &changed)

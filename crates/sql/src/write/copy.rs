@@ -18,7 +18,7 @@ use super::define::finish;
 use super::target::{Target, named, select, table_factor};
 use super::{Written, insert};
 use crate::error::SqlError;
-use crate::geometry::{is_geometry, is_lonlat};
+use crate::geometry::{is_geometry, is_lonlat, srid_of};
 use crate::runner::Runner;
 
 pub(super) async fn copy(
@@ -189,6 +189,7 @@ pub fn write_options(schema: &ArrowSchema) -> WriteOptions {
         geometry: geometry
             .map_or(GeometryColumns::None, |field| GeometryColumns::Column { name: field.name().clone() }),
         planar: geometry.is_some_and(|field| !is_lonlat(field)),
+        srid: geometry.and_then(|field| srid_of(field)).and_then(|srid| u32::try_from(srid).ok()).unwrap_or(0),
         ..WriteOptions::default()
     }
 }

@@ -22,7 +22,11 @@ pub(super) async fn create_table(runner: &Runner, table: CreateTable) -> Result<
     if table.or_replace || table.temporary || table.external || table.like.is_some() || table.clone.is_some() {
         return Err(SqlError::refused("CREATE TABLE takes columns, or AS and a query"));
     }
-    let name = last_part(&table.name)?.value.clone();
+    // Without quotes, a name means a table whose letters are equal in either case.
+    let name = match last_part(&table.name)?.quote_style {
+        Some(_) => last_part(&table.name)?.value.clone(),
+        None => runner.table_name(&table.name)?,
+    };
     if table.if_not_exists && runner.store.dataset_names().contains(&name) {
         return Ok(Written::nothing());
     }
@@ -78,7 +82,12 @@ fn declared_key(table: &CreateTable) -> Result<Option<String>, SqlError> {
 
 fn schema_of_columns(columns: &[ColumnDef], key: Option<String>) -> Result<Schema, SqlError> {
     for (position, column) in columns.iter().enumerate() {
-        if columns[..position].iter().any(|before| before.name.value == column.name.value) {
+        let is_quoted = |column: &ColumnDef| column.name.quote_style.is_some();
+        let is_equal = |before: &ColumnDef| match is_quoted(before) && is_quoted(column) {
+            true => before.name.value == column.name.value,
+            false => before.name.value.eq_ignore_ascii_case(&column.name.value),
+        };
+        if columns[..position].iter().any(is_equal) {
             return Err(SqlError::refused(format!("there are two columns named {:?}", column.name.value)));
         }
     }

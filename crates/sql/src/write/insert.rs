@@ -6,7 +6,7 @@ use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::ArrowError;
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Insert, OnConflictAction, OnInsert, SelectItem, SetExpr, TableObject, Value, Values,
+    Expr, Insert, OnConflictAction, OnInsert, Parens, SelectItem, SetExpr, TableObject, Value, Values,
 };
 use futures::StreamExt;
 use terrane::schema::GeometryColumn;
@@ -17,6 +17,7 @@ use super::rows::{RowShape, with_keys};
 use super::target::{Target, last_part, quoted};
 use super::{Returning, Written, after_writing};
 use crate::error::SqlError;
+use crate::forms::is_default;
 use crate::functions::IN_SYSTEM;
 use crate::runner::{Memory, Runner};
 use crate::statement::call;
@@ -36,10 +37,11 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     let Some(mut source) = insert.source else {
         return Err(SqlError::refused("INSERT without VALUES or a query is not available"));
     };
-    let named: Vec<String> =
+    let mut named: Vec<String> =
         insert.columns.iter().map(|name| target.column(last_part(name)?)).collect::<Result<_, _>>()?;
     let is_values = match &mut *source.body {
         SetExpr::Values(values) => {
+            set_defaults(values, &mut named, &target)?;
             let names = if named.is_empty() { target.column_names() } else { named.clone() };
             make_geometries(values, &names, &target);
             true
@@ -117,6 +119,33 @@ fn name_constants(items: &mut [SelectItem]) {
             *item = SelectItem::ExprWithAlias { expr, alias: quoted(&format!("column {number}")) };
         }
     }
+}
+
+/// Sets `DEFAULT`: null, or the next number of a key that the store numbers, which is left out.
+fn set_defaults(values: &mut Values, named: &mut Vec<String>, target: &Target) -> Result<(), SqlError> {
+    let names = if named.is_empty() { target.column_names() } else { named.clone() };
+    let key = &target.schema.key;
+    let key_column = names.iter().position(|name| *name == key.name).filter(|_| key.generated);
+    if let Some(column) = key_column {
+        let is_set = |row: &Parens<Vec<Expr>>| row.content.get(column).is_some_and(is_default);
+        let numbered = values.rows.iter().filter(|row| is_set(row)).count();
+        if numbered > 0 && numbered < values.rows.len() {
+            return Err(SqlError::refused(format!(
+                "column {:?}: write DEFAULT in all rows or in none, because the store numbers all of them or none",
+                key.name
+            )));
+        }
+        if numbered > 0 {
+            let width = values.rows.iter().map(|row| row.content.len()).max().unwrap_or(0);
+            values.rows.iter_mut().for_each(|row| drop(row.content.remove(column)));
+            *named = names.into_iter().take(width).collect();
+            named.remove(column);
+        }
+    }
+    for value in values.rows.iter_mut().flat_map(|row| &mut row.content).filter(|value| is_default(value)) {
+        *value = Expr::Value(Value::Null.into());
+    }
+    Ok(())
 }
 
 /// Makes the values of a column geometries if some are computed: the rows must have one type.

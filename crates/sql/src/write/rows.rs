@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, Float64Builder};
 use arrow_array::cast::AsArray;
-use arrow_array::types::Float64Type;
+use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -150,6 +150,9 @@ fn converted(column: &ArrayRef, field: &Field, srid: i64) -> Result<ArrayRef, (u
         return uuids(column);
     }
     let wanted = field.data_type();
+    if *wanted == DataType::Binary && is_text(column.data_type()) {
+        return bytes_of_texts(column);
+    }
     if column.data_type() == wanted {
         return Ok(column.clone());
     }
@@ -164,6 +167,13 @@ fn converted(column: &ArrayRef, field: &Field, srid: i64) -> Result<ArrayRef, (u
     let lost = (0..column.len()).find(|row| cast.is_null(*row) && column.is_valid(*row));
     if let Some(row) = lost {
         return Err(refused(row));
+    }
+    if let (Some(before), Some(after)) =
+        (column.as_primitive_opt::<Float64Type>(), cast.as_primitive_opt::<Float32Type>())
+        && let Some(row) =
+            (0..column.len()).find(|row| before.value(*row).is_finite() && !after.value(*row).is_finite())
+    {
+        return Err((row, format!("{} is out of the range of real", shown(column, row))));
     }
     // Integers do not lose fractions silently.
     if wanted.is_integer()
@@ -213,6 +223,30 @@ fn is_text(data_type: &DataType) -> bool {
 /// The values as text.
 fn texts(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
     datafusion::arrow::compute::cast(column, &DataType::Utf8).map_err(|error| (0, error.to_string()))
+}
+
+/// The bytes of texts: those of `\x` and digits, or those of the text.
+fn bytes_of_texts(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {
+    let texts = texts(column)?;
+    let texts = texts.as_string::<i32>();
+    let mut builder = BinaryBuilder::new();
+    for row in 0..texts.len() {
+        match (texts.is_valid(row), texts.value(row)) {
+            (false, _) => builder.append_null(),
+            (true, text) => match text.strip_prefix("\\x") {
+                Some(digits) => builder.append_value(bytes_of_digits(digits).ok_or_else(|| {
+                    (row, format!("{} is not \\x and pairs of hexadecimal digits", shown(column, row)))
+                })?),
+                None => builder.append_value(text),
+            },
+        }
+    }
+    Ok(Arc::new(builder.finish()))
+}
+
+fn bytes_of_digits(digits: &str) -> Option<Vec<u8>> {
+    let byte = |pair: &[u8]| Some((char::from(pair[0]).to_digit(16)? << 4 | char::from(pair[1]).to_digit(16)?) as u8);
+    digits.len().is_multiple_of(2).then(|| digits.as_bytes().chunks(2).map(byte).collect())?
 }
 
 fn uuids(column: &ArrayRef) -> Result<ArrayRef, (usize, String)> {

@@ -1,0 +1,189 @@
+//! Forms of statements that stand for others.
+
+use std::ops::ControlFlow;
+
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, Query, SetExpr, Statement as SqlStatement, TableFactor, VisitMut, VisitorMut, With,
+};
+
+use crate::error::SqlError;
+use crate::geometry::{is_geography, is_geometry, srid_of};
+use crate::statement::parse;
+
+/// The statement in the form that is run: `SHOW TABLES` becomes a query, and the tables of a `WITH`
+/// before a statement that changes records go into its queries.
+///
+/// # Errors
+/// A query that locks its rows.
+pub(crate) fn common_form(mut statement: Statement) -> Result<Statement, SqlError> {
+    if let Statement::Explain(explain) = &mut statement {
+        let inner = common_form((*explain.statement).clone())?;
+        explain.statement = Box::new(inner);
+        return Ok(statement);
+    }
+    let Statement::Statement(inner) = &mut statement else { return Ok(statement) };
+    let mut locks = Locks;
+    if VisitMut::visit(&mut **inner, &mut locks).is_break() {
+        return Err(SqlError::refused(
+            "FOR UPDATE and FOR SHARE are not available: no query locks rows. A statement such as UPDATE … SET n = n + 1 \
+             loses no change of another one",
+        ));
+    }
+    if matches!(&**inner, SqlStatement::ShowTables { .. }) && inner.to_string() == "SHOW TABLES" {
+        return one(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public' ORDER BY table_name",
+        );
+    }
+    if let SqlStatement::Query(query) = &mut **inner
+        && query.with.is_some()
+        && let SetExpr::Insert(changing)
+        | SetExpr::Update(changing)
+        | SetExpr::Delete(changing)
+        | SetExpr::Merge(changing) = &*query.body
+    {
+        let mut changing = changing.clone();
+        if let Some(with) = query.with.take() {
+            let _ = VisitMut::visit(&mut changing, &mut Within { with, depth: 0 });
+        }
+        **inner = changing;
+    }
+    Ok(statement)
+}
+
+/// The only statement of a text of ours.
+fn one(text: &str) -> Result<Statement, SqlError> {
+    parse(text)?.pop().ok_or_else(|| SqlError::refused("an empty statement"))
+}
+
+/// The query that describes a table by its columns.
+pub(crate) fn description(table: &Schema) -> Result<Statement, SqlError> {
+    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let rows: Vec<String> = table
+        .fields()
+        .iter()
+        .enumerate()
+        .map(|(number, field)| {
+            let nullable = if field.is_nullable() { "YES" } else { "NO" };
+            format!("({number}, {}, {}, '{nullable}')", quoted(field.name()), quoted(&type_name(field)))
+        })
+        .collect();
+    one(&format!(
+        "SELECT column_name, data_type, is_nullable FROM (VALUES {}) AS columns \
+         (position, column_name, data_type, is_nullable) ORDER BY position",
+        rows.join(", ")
+    ))
+}
+
+/// The type of a column as `CREATE TABLE` has it.
+fn type_name(field: &Field) -> String {
+    if is_geography(field) {
+        return "geography".to_owned();
+    }
+    if is_geometry(field) {
+        return match srid_of(field) {
+            Some(srid) if srid != 0 => format!("geometry(Geometry,{srid})"),
+            _ => "geometry".to_owned(),
+        };
+    }
+    if terrane_literal::is_uuid(field) {
+        return "uuid".to_owned();
+    }
+    match field.data_type() {
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::Int64 => "bigint".to_owned(),
+        DataType::Float32 => "real".to_owned(),
+        DataType::Float64 => "double precision".to_owned(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".to_owned(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytea".to_owned(),
+        DataType::Date32 => "date".to_owned(),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp".to_owned(),
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => "timestamptz".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// Finds queries that lock rows.
+struct Locks;
+
+impl VisitorMut for Locks {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if query.locks.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// Puts the tables of a `WITH` into the outermost queries of a statement.
+struct Within {
+    with: With,
+    depth: usize,
+}
+
+impl Within {
+    fn names(&self, name: &ObjectName) -> bool {
+        let name = name.to_string();
+        self.with.cte_tables.iter().any(|table| table.alias.name.to_string() == name)
+    }
+
+    fn put_into(&self, query: &mut Query) {
+        match &mut query.with {
+            // Its own tables may use those before, and hide them.
+            Some(own) => {
+                own.recursive |= self.with.recursive;
+                own.cte_tables.splice(0..0, self.with.cte_tables.iter().cloned());
+            }
+            None => query.with = Some(self.with.clone()),
+        }
+    }
+}
+
+impl VisitorMut for Within {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if self.depth == 0 {
+            self.put_into(query);
+        }
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    /// A table of the `WITH` beside the changed one becomes a query of it, which is visited next.
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, alias, .. } = factor
+            && self.depth == 0
+            && self.names(name)
+        {
+            let alias = alias.take();
+            match derived(&name.to_string()) {
+                Some(query) => *factor = query,
+                None => return ControlFlow::Break(()),
+            }
+            if let (Some(given), TableFactor::Derived { alias, .. }) = (alias, factor) {
+                *alias = Some(given);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// A query of all of a table, under its name.
+fn derived(name: &str) -> Option<TableFactor> {
+    let statement = one(&format!("SELECT * FROM (SELECT * FROM {name}) AS {name}")).ok()?;
+    let Statement::Statement(statement) = statement else { return None };
+    let SqlStatement::Query(query) = *statement else { return None };
+    let SetExpr::Select(select) = *query.body else { return None };
+    select.from.into_iter().next().map(|table| table.relation)
+}
+
+/// Whether a value of `INSERT` or `SET` is `DEFAULT`.
+pub(crate) fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
