@@ -5,14 +5,17 @@ use std::collections::HashSet;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::ArrowError;
 use datafusion::arrow::compute::{concat_batches, take_record_batch};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
     Expr, Insert, OnConflictAction, OnInsert, Parens, SelectItem, SetExpr, TableObject, Value, Values,
 };
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use terrane::schema::GeometryColumn;
 use terrane::{AtomicBatch, Error, Key, OnConflict, RefusedRow};
 
 use super::conflict::{Conflicts, Resolved};
+use super::literals::{literal_rows, make_texts};
 use super::rows::{RowShape, with_keys};
 use super::target::{Target, last_part, quoted};
 use super::{Returning, Written, after_writing};
@@ -39,11 +42,16 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     };
     let mut named: Vec<String> =
         insert.columns.iter().map(|name| target.column(last_part(name)?)).collect::<Result<_, _>>()?;
+    let mut literals = None;
+    let is_plain =
+        source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
     let is_values = match &mut *source.body {
         SetExpr::Values(values) => {
             set_defaults(values, &mut named, &target)?;
             let names = if named.is_empty() { target.column_names() } else { named.clone() };
+            make_texts(values, &runner.params);
             make_geometries(values, &names, &target);
+            literals = literal_rows(values, &runner.params).filter(|_| is_plain);
             true
         }
         SetExpr::Select(select) => {
@@ -52,7 +60,14 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
         }
         _ => false,
     };
-    let (mut stream, source) = runner.query(*source).await?;
+    let (mut stream, source) = match literals {
+        Some(rows) => {
+            let source = rows.schema();
+            let rows = RecordBatchStreamAdapter::new(source.clone(), stream::iter([Ok(rows)]));
+            (Box::pin(rows) as SendableRecordBatchStream, source)
+        }
+        None => runner.query(*source).await?,
+    };
     let names = match named.is_empty() {
         true => default_columns(&target, source.fields().len(), is_values)?,
         false => named,

@@ -8,6 +8,7 @@ mod conflict;
 mod copy;
 mod define;
 mod insert;
+mod literals;
 mod merge;
 mod rows;
 mod target;
