@@ -1,11 +1,13 @@
 //! Forms of statements that stand for others.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, SetExpr, Statement as SqlStatement, TableFactor, VisitMut, VisitorMut, With,
+    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement, TableFactor, Value, VisitMut,
+    VisitorMut, With,
 };
 
 use crate::error::SqlError;
@@ -24,8 +26,7 @@ pub(crate) fn common_form(mut statement: Statement) -> Result<Statement, SqlErro
         return Ok(statement);
     }
     let Statement::Statement(inner) = &mut statement else { return Ok(statement) };
-    let mut locks = Locks;
-    if VisitMut::visit(&mut **inner, &mut locks).is_break() {
+    if VisitMut::visit(&mut **inner, &mut Queries).is_break() {
         return Err(SqlError::refused(
             "FOR UPDATE and FOR SHARE are not available: no query locks rows. A statement such as UPDATE … SET n = n + 1 \
              loses no change of another one",
@@ -104,14 +105,39 @@ fn type_name(field: &Field) -> String {
     }
 }
 
-/// Finds queries that lock rows.
-struct Locks;
+/// Names values that a query gives twice, as DuckDB does, and finds queries that lock rows.
+struct Queries;
 
-impl VisitorMut for Locks {
+impl VisitorMut for Queries {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let SetExpr::Select(select) = &mut *query.body {
+            name_repeated(&mut select.projection);
+        }
         if query.locks.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+}
+
+/// Names the second one of equal columns: `id, id` gives `id` and `id_1`.
+fn name_repeated(items: &mut [SelectItem]) {
+    let mut seen = HashSet::new();
+    for item in items {
+        let SelectItem::UnnamedExpr(expr) = item else { continue };
+        let text = expr.to_string();
+        if seen.insert(text.clone()) {
+            continue;
+        }
+        let name = match &*expr {
+            Expr::CompoundIdentifier(names) => names.last().map_or(text, |name| name.value.clone()),
+            Expr::Identifier(name) => name.value.clone(),
+            _ => text,
+        };
+        let free = (1..).map(|number| format!("{name}_{number}")).find(|name| seen.insert(name.clone()));
+        if let Some(free) = free {
+            let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', free) };
+        }
     }
 }
 

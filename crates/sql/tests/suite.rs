@@ -2,6 +2,7 @@
 //! them, with push-down switched off, and at a small memory limit. The rows are the same.
 
 mod cases;
+mod crashes;
 mod database;
 mod manual;
 mod prepared;

@@ -55,7 +55,7 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
             true
         }
         SetExpr::Select(select) => {
-            name_constants(&mut select.projection);
+            name_values(&mut select.projection);
             false
         }
         _ => false,
@@ -126,10 +126,10 @@ pub(super) async fn insert(runner: &Runner, insert: Insert) -> Result<Written, S
     Ok(Written { done: "inserted", rows, returned })
 }
 
-/// Gives constants names, since equal ones would have equal names.
-fn name_constants(items: &mut [SelectItem]) {
+/// Gives values names, since equal ones would have equal names.
+fn name_values(items: &mut [SelectItem]) {
     for (number, item) in items.iter_mut().enumerate() {
-        if let SelectItem::UnnamedExpr(expr @ Expr::Value(_)) = item {
+        if let SelectItem::UnnamedExpr(expr) = item {
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
             *item = SelectItem::ExprWithAlias { expr, alias: quoted(&format!("column {number}")) };
         }
