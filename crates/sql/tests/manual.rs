@@ -35,3 +35,28 @@ fn the_manual_s_statements_do_what_it_says() {
         }
     }
 }
+
+/// Each recipe runs on the sample data, and its query finds something.
+#[test]
+fn the_recipes_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { durability: Some(Durability::None), ..Options::default() };
+    let store = Arc::new(Store::open(folder.path().join("store"), options.clone()).unwrap());
+    let connection = Connection::new(&options, store);
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
+    let tables = format!(
+        "CREATE TABLE rides (PRIMARY KEY (ride_id)) AS SELECT * FROM '{data}/sf_cab_rides.parquet' WHERE cab_id < 40;
+         CREATE TABLE areas AS SELECT * FROM '{data}/zcta42.geojson';
+         CREATE TABLE cities AS SELECT * FROM '{data}/cities200.csv'"
+    );
+    connection.rows(&tables).unwrap();
+    let examples = examples(include_str!("../../../docs/sql-how-to.md"));
+    assert!(examples.len() > 8, "{} examples", examples.len());
+    for (statements, _) in examples {
+        let file = folder.path().join("cafes.geojson");
+        let here = statements.replace("cafes.geojson", file.to_str().unwrap());
+        let rows = connection.rows(&here).unwrap_or_else(|error| panic!("{statements}: {error}")).1;
+        let is_query = statements.starts_with("SELECT") || statements.starts_with("WITH");
+        assert!(!is_query || !rows.is_empty(), "no rows: {statements}");
+    }
+}
