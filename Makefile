@@ -49,6 +49,7 @@ test-python: $(ENVIRONMENT)/installed
 	cp crates/python/python/terrane/* $(PACKAGE)/terrane/
 	cp $(TARGET)/debug/lib_terrane.so $(PACKAGE)/terrane/_terrane.abi3.so
 	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)) $(abspath $(ENVIRONMENT))/bin/python -m pytest -q tests --doctest-modules $(abspath $(PACKAGE))/terrane/__init__.py
+	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)):tests $(abspath $(ENVIRONMENT))/bin/python -m pytest -q -W ignore -p strtree_by_index --pyargs shapely.tests.test_strtree geopandas.tests.test_sindex
 	PYTHONPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy.stubtest terrane --ignore-missing-stub --ignore-disjoint-bases
 	MYPYPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy --strict $(PACKAGE)/terrane/__init__.pyi
 
