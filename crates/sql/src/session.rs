@@ -471,7 +471,7 @@ impl Session {
     }
 }
 
-/// Waits for a future, also on a thread of a runtime: a table of the caller can be an answer itself.
+/// Waits for a future, also on a thread of a runtime: a table of the caller can be an answer.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     tokio::task::block_in_place(|| runtime.block_on(future))
 }
