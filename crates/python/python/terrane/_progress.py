@@ -1,5 +1,6 @@
 """The progress of imports."""
 
+import importlib
 import sys
 
 
@@ -9,7 +10,7 @@ def bar(name, wanted):
     if not is_shown:
         return None
     try:
-        from tqdm.auto import tqdm
+        tqdm = importlib.import_module("tqdm.auto").tqdm
     except ImportError as error:
         if wanted is None:
             return None
