@@ -172,7 +172,7 @@ impl PyIndex {
     }
 
     /// For each of the boxes, an array of shape (n, 4), the boxes of the index that meet it: two
-    /// arrays, the positions of the boxes and the numbers found.
+    /// arrays, the positions of the boxes, ascending, and the numbers found.
     #[allow(clippy::type_complexity, reason = "a pair of arrays")]
     fn query_bulk<'py>(
         &self,
