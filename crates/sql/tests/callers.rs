@@ -37,17 +37,17 @@ fn tables_of_the_caller_are_read_unless_a_dataset_has_their_name() {
     let database = Database::create(Mode::Indexed);
     let connection = database.connect();
     let opened = Arc::default();
-    let tables = ["numbers", "Places"].map(|name| (name.to_owned(), numbers(&[1, 2, 4], &opened)));
+    let tables = ["counts", "Places"].map(|name| (name.to_owned(), numbers(&[1, 2, 4], &opened)));
     let callers = Arc::new(CallerTables::from(tables));
-    assert_eq!(first(&connection, &database, &callers, "SELECT sum(n) FROM numbers").unwrap(), 7);
+    assert_eq!(first(&connection, &database, &callers, "SELECT sum(n) FROM counts").unwrap(), 7);
     assert_eq!(opened.swap(0, Ordering::Relaxed), 1, "what was opened for the schema is read");
-    let twice = "SELECT count(*) FROM numbers a JOIN Numbers b ON a.n < b.n";
+    let twice = "SELECT count(*) FROM counts a JOIN Counts b ON a.n < b.n";
     assert_eq!(first(&connection, &database, &callers, twice).unwrap(), 3);
     assert_eq!(opened.swap(0, Ordering::Relaxed), 2);
     assert!(first(&connection, &database, &callers, "SELECT count(id) FROM Places").unwrap() > 3);
     assert_eq!(opened.load(Ordering::Relaxed), 0, "a dataset is read instead");
     assert!(matches!(
-        first(&connection, &database, &Arc::default(), "SELECT sum(n) FROM numbers"),
+        first(&connection, &database, &Arc::default(), "SELECT sum(n) FROM counts"),
         Err(SqlError::Statement { .. })
     ));
 }
@@ -57,7 +57,7 @@ fn a_table_that_cannot_be_opened_says_why() {
     let database = Database::create(Mode::Indexed);
     let connection = database.connect();
     let refused = || Err(FormatError::Usage { path: "numbers".into(), reason: "it was read".to_owned() });
-    let callers = Arc::new(CallerTables::from([("numbers".to_owned(), CallerTable::new(refused))]));
-    let error = first(&connection, &database, &callers, "SELECT * FROM numbers").unwrap_err();
+    let callers = Arc::new(CallerTables::from([("counts".to_owned(), CallerTable::new(refused))]));
+    let error = first(&connection, &database, &callers, "SELECT * FROM counts").unwrap_err();
     assert!(error.to_string().contains("numbers: it was read"), "{error}");
 }
