@@ -8,7 +8,7 @@ TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 # nearly everything again.
 FEATURES := --no-default-features --features terrane-cli/sql
 
-.PHONY: help demo build test python-environment test-python wheel loom shuttle lint soak bench bench-sql differential
+.PHONY: help demo build test python-environment test-python wheel loom shuttle lint soak bench bench-sql bench-python differential
 
 help:
 	@echo 'make demo    build the release binary, then import, query, kill and recover on real data'
@@ -22,6 +22,7 @@ help:
 	@echo 'make soak    every crash, every fault, many seeds, the peers of the laboratory: hours'
 	@echo 'make bench   terrane-lab compare: Terrane beside other systems on the same data'
 	@echo 'make bench-sql  SQL beside DuckDB and SedonaDB, on the data that TERRANE_DATA names'
+	@echo 'make bench-python  the Python package beside shapely and rtree, on the data that TERRANE_DATA names'
 	@echo 'make differential  answers beside those of DuckDB and GeoPandas, on the data that TERRANE_DATA names'
 
 # The map is the only part of terrane-lab that the demo needs; the peers are left out, and SQL.
@@ -49,6 +50,7 @@ test-python: $(ENVIRONMENT)/installed
 	cp crates/python/python/terrane/* $(PACKAGE)/terrane/
 	cp $(TARGET)/debug/lib_terrane.so $(PACKAGE)/terrane/_terrane.abi3.so
 	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)) $(abspath $(ENVIRONMENT))/bin/python -m pytest -q tests --doctest-modules $(abspath $(PACKAGE))/terrane/__init__.py
+	cd crates/python && PYTHONPATH=$(abspath $(PACKAGE)):tests $(abspath $(ENVIRONMENT))/bin/python -m pytest -q -W ignore -p strtree_by_index --pyargs shapely.tests.test_strtree geopandas.tests.test_sindex
 	PYTHONPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy.stubtest terrane --ignore-missing-stub --ignore-disjoint-bases
 	MYPYPATH=$(PACKAGE) $(ENVIRONMENT)/bin/python -m mypy --strict $(PACKAGE)/terrane/__init__.pyi
 
@@ -104,13 +106,19 @@ differential: $(DIFFERENTIAL)/python/installed
 	$(CARGO) build --release -p terrane-cli
 	$(DIFFERENTIAL)/python/bin/python differential/run.py --program $(TARGET)/release/terrane --work $(DIFFERENTIAL)/work --questions $(QUESTIONS)
 
+bench-sql: optimised-package
+	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/speed.py --program $(TARGET)/release/terrane
+
+bench-python: optimised-package
+	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/python_speed.py --wheels $(TARGET)/wheels
+
 # The package is that of test-python, with an optimised extension.
-bench-sql: $(DIFFERENTIAL)/python/installed
+.PHONY: optimised-package
+optimised-package: $(DIFFERENTIAL)/python/installed
 	$(CARGO) build --release -p terrane-cli -p terrane-python
 	mkdir -p $(DIFFERENTIAL)/package/terrane
 	cp crates/python/python/terrane/* $(DIFFERENTIAL)/package/terrane/
 	cp $(TARGET)/release/lib_terrane.so $(DIFFERENTIAL)/package/terrane/_terrane.abi3.so
-	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/speed.py --program $(TARGET)/release/terrane
 
 $(DIFFERENTIAL)/python/installed: differential/requirements.txt
 	python3 -m venv $(DIFFERENTIAL)/python

@@ -4,6 +4,7 @@ mod dataset;
 mod drop;
 mod join;
 mod mode;
+mod query;
 mod reading;
 #[cfg(feature = "sql")]
 mod sql;
@@ -18,13 +19,13 @@ use terrane_literal::parse_size;
 pub use dataset::{ColumnAction, ColumnArguments, IndexAction, IndexArguments, PolicyArguments, PolicyKind};
 pub use drop::DropArguments;
 pub use join::{JoinArguments, PairsWanted};
+pub use query::{ConditionFlags, MapArguments, QueryArguments, QueryFormat};
 pub use reading::{QuoteFlag, ReadingFlags, TypeOfColumn};
 use reading::{parse_character, parse_quote};
 #[cfg(feature = "sql")]
 pub use sql::SqlArguments;
 
 use crate::messages::{Color, LogLevel};
-use crate::shape::{parse_circle, parse_place, parse_window};
 use crate::size::{parse_count, parse_reserve};
 
 const EXIT_CODES: &str = "\
@@ -120,6 +121,8 @@ pub enum Command {
     Delete(DeleteArguments),
     /// Print the records that meet all conditions.
     Query(QueryArguments),
+    /// Write an interactive map of the records that meet all conditions, as one HTML page.
+    Map(MapArguments),
     /// Run SQL statements and print their rows.
     #[cfg(feature = "sql")]
     Sql(SqlArguments),
@@ -359,90 +362,6 @@ pub struct DeleteArguments {
     pub condition: Option<String>,
 }
 
-/// Formats of query results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum QueryFormat {
-    /// Aligned columns for people.
-    Table,
-    /// One JSON object per line.
-    Ndjson,
-    /// Like ndjson, and the explanation is JSON too.
-    Json,
-    /// Comma-separated values.
-    Csv,
-    /// A GeoJSON feature collection.
-    Geojson,
-    /// An Arrow IPC stream.
-    Arrow,
-    /// Parquet; GeoParquet if there is a geometry column.
-    Parquet,
-    /// A web page with an interactive map, in one file that needs no network.
-    Map,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A record must meet all conditions. With --nearest, rows are ordered by distance; otherwise their
-order is undefined. NaN and infinities are null in NDJSON and GeoJSON, which do not have such
-numbers.
-
-EXPR compares the key and attributes with literals: = != < <= > >=, between A and B, in (A, B), is
-null, match 'words', and, or, not, parentheses. A boolean column is a condition by itself. Texts,
-dates, timestamps and base64 are in single quotes. Column names that are no plain words are in
-double quotes. A comparison with null is neither true nor false. See docs/conditions.md.
-
-Examples:
-  terrane query s.terrane rides --bbox -122.45,37.75,-122.40,37.80 --count
-  terrane query s.terrane rides --circle -122.3937,37.7955,500 --format csv
-  terrane query s.terrane rides --within @mission.wkt --nearest -122.42,37.76 --explain
-  terrane query s.terrane rides --where \"cab_id in (7, 12) and pickup_ts >= '2008-05-18'\"
-  terrane query s.terrane cities --match 'new york' --where 'pop_max > 1e6'")]
-pub struct QueryArguments {
-    /// Directory of the store.
-    pub store: PathBuf,
-    /// Dataset to query.
-    pub dataset: String,
-    /// Window that the geometry intersects; with x0 > x1 it crosses the antimeridian.
-    #[arg(long, value_name = "x0,y0,x1,y1", allow_hyphen_values = true, value_parser = parse_window)]
-    pub bbox: Option<[f64; 4]>,
-    /// Geometry that the record's intersects, as WKT or GeoJSON, or @FILE with one.
-    #[arg(long, value_name = "WKT|@FILE")]
-    pub intersects: Option<String>,
-    /// Geometry that the record's lies within, as WKT or GeoJSON, or @FILE with one.
-    #[arg(long, value_name = "WKT|@FILE")]
-    pub within: Option<String>,
-    /// Circle that the geometry intersects; R in metres, or in units of a planar dataset.
-    #[arg(long, value_name = "x,y,R", allow_hyphen_values = true, value_parser = parse_circle)]
-    pub circle: Option<[f64; 3]>,
-    /// Condition on the key and the attributes.
-    #[arg(long = "where", value_name = "EXPR")]
-    pub condition: Option<String>,
-    /// Words that the text columns must contain, each in any of them, in upper or lower case.
-    #[arg(long = "match", value_name = "WORDS")]
-    pub words: Option<String>,
-    /// Position: print the nearest of the records that meet all conditions, nearest first.
-    #[arg(long, value_name = "x,y", allow_hyphen_values = true, value_parser = parse_place)]
-    pub nearest: Option<[f64; 2]>,
-    /// Number of nearest records.
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "nearest", allow_negative_numbers = true, value_parser = parse_count::<usize>)]
-    pub k: usize,
-    /// Maximum number of rows.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count::<u64>)]
-    pub limit: Option<u64>,
-    /// Print only the number of rows.
-    #[arg(long)]
-    pub count: bool,
-    /// Output format [env: TERRANE_FORMAT] [default: table on a terminal, else ndjson].
-    #[arg(long)]
-    pub format: Option<QueryFormat>,
-    /// Index to use, `primary` for the records themselves [default: the cheapest by estimate].
-    #[arg(long, value_name = "NAME")]
-    pub index: Option<String>,
-    /// Explain on standard error how the query was executed.
-    #[arg(long)]
-    pub explain: bool,
-}
-
 /// Formats of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ReportFormat {
@@ -593,9 +512,9 @@ mod tests {
         ]);
         match cli.map(|cli| cli.command) {
             Ok(Command::Query(query)) => {
-                assert_eq!(query.bbox, Some([-180.0, -90.0, 180.0, 90.0]));
-                assert_eq!(query.circle, Some([-122.4, 37.7, 500.0]));
-                assert_eq!(query.nearest, Some([-1.0, 2.0]));
+                assert_eq!(query.conditions.bbox, Some([-180.0, -90.0, 180.0, 90.0]));
+                assert_eq!(query.conditions.circle, Some([-122.4, 37.7, 500.0]));
+                assert_eq!(query.conditions.nearest, Some([-1.0, 2.0]));
             }
             other => panic!("{other:?}"),
         }

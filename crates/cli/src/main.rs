@@ -21,6 +21,7 @@ mod info;
 mod insert;
 mod join;
 mod lab;
+mod map;
 mod messages;
 mod open_files;
 mod output;
@@ -75,6 +76,7 @@ fn run(cli: &Cli, messages: &Messages) -> Result<(), Failure> {
         Command::Insert(arguments) => insert::run(arguments, common, messages),
         Command::Delete(arguments) => delete::run(arguments, common, messages),
         Command::Query(arguments) => query::run(arguments, common, messages),
+        Command::Map(arguments) => map::run(arguments, common, messages),
         #[cfg(feature = "sql")]
         Command::Sql(arguments) => sql::run(arguments, common, messages),
         Command::Join(arguments) => join::run(arguments, common, messages),

@@ -1,5 +1,6 @@
 //! Rows and reports on standard output.
 
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use arrow_array::RecordBatch;
@@ -72,6 +73,12 @@ pub fn renamed_rows_to_stdout(
 ) -> Box<dyn Writer> {
     let output = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
     writer(format, output, write_options(schema, name, working_memory))
+}
+
+/// A writer of a dataset's rows to a file.
+pub fn rows_to(file: File, format: OutputFormat, schema: &Schema, working_memory: usize) -> Box<dyn Writer> {
+    let output = BufWriter::with_capacity(BUFFER_BYTES, file);
+    writer(format, output, write_options(schema, &str::to_owned, working_memory))
 }
 
 /// A writer of any rows to standard output.

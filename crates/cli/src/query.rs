@@ -4,7 +4,7 @@ use terrane::schema::Schema;
 use terrane::{Condition, Dataset, Explanation, Filter, Query};
 use terrane_formats::Writer;
 
-use crate::args::{Common, QueryArguments, QueryFormat};
+use crate::args::{Common, ConditionFlags, QueryArguments, QueryFormat};
 use crate::failure::Failure;
 use crate::messages::Messages;
 use crate::shape::{DeclaredSystem, parse_condition, parse_geometry, warn_of_condition};
@@ -12,14 +12,14 @@ use crate::{environment, output, place};
 
 pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let format = environment::query_format(arguments.format)?;
-    let (query, systems) = build(arguments)?;
+    let (query, systems) = build(&arguments.conditions)?;
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
     // Opened for reading, the store shows one state.
     messages.debug(format_args!("the answer is of commit {}", dataset.snapshot().sequence()));
     let schema = dataset.schema();
     systems.iter().try_for_each(|system| system.check(schema.system))?;
-    warn_of_condition(arguments.condition.as_ref(), &schema, messages);
+    warn_of_condition(arguments.conditions.condition.as_ref(), &schema, messages);
     let explanation = match arguments.count {
         true => count(&dataset, &schema, &query, arguments.explain)?,
         false => {
@@ -34,7 +34,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
 }
 
 /// The query, and the reference systems that its geometries declare.
-fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Failure> {
+pub fn build(flags: &ConditionFlags) -> Result<(Query, Vec<DeclaredSystem>), Failure> {
     let mut query = Query::new();
     let mut systems = Vec::new();
     let mut parse = |flag, text| -> Result<Vec<u8>, Failure> {
@@ -42,37 +42,37 @@ fn build(arguments: &QueryArguments) -> Result<(Query, Vec<DeclaredSystem>), Fai
         systems.push(system);
         Ok(wkb)
     };
-    if let Some([x0, y0, x1, y1]) = arguments.bbox {
+    if let Some([x0, y0, x1, y1]) = flags.bbox {
         query = query.window(x0, y0, x1, y1);
     }
-    if let Some(text) = &arguments.intersects {
+    if let Some(text) = &flags.intersects {
         query = query.filter(Filter::Intersects(parse("--intersects", text)?));
     }
-    if let Some(text) = &arguments.within {
+    if let Some(text) = &flags.within {
         query = query.filter(Filter::Within(parse("--within", text)?));
     }
-    if let Some([x, y, radius]) = arguments.circle {
+    if let Some([x, y, radius]) = flags.circle {
         query = query.circle(x, y, radius);
     }
-    if let Some(text) = &arguments.condition {
+    if let Some(text) = &flags.condition {
         query = query.condition(parse_condition("--where", text)?);
     }
-    if let Some(words) = &arguments.words {
+    if let Some(words) = &flags.words {
         query = query.condition(Condition::matches_anywhere(words));
     }
-    if let Some([x, y]) = arguments.nearest {
-        query = query.nearest(x, y, arguments.k);
+    if let Some([x, y]) = flags.nearest {
+        query = query.nearest(x, y, flags.k);
     }
-    if let Some(limit) = arguments.limit {
+    if let Some(limit) = flags.limit {
         query = query.limit(limit);
     }
-    if let Some(name) = &arguments.index {
+    if let Some(name) = &flags.index {
         query = query.using_index(name);
     }
     Ok((query, systems))
 }
 
-fn print_rows(
+pub fn print_rows(
     dataset: &Dataset,
     query: &Query,
     writer: Box<dyn Writer>,

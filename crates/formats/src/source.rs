@@ -73,6 +73,8 @@ pub struct ReadOptions {
     pub own_geometry_name: Option<String>,
     /// Whether no column is taken as a geometry.
     pub no_geometry: bool,
+    /// Arrow and Parquet: whether columns of numbers are never guessed to be coordinates.
+    pub no_guessed_coordinates: bool,
     /// The column that holds the longitude (or x).
     pub x: Option<String>,
     /// The column that holds the latitude (or y).

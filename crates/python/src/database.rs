@@ -10,11 +10,13 @@ use terrane_formats::ReadOptions;
 
 use crate::dataset::PyDataset;
 use crate::error::{ClosedError, Failure, Result, missing, usage};
+use crate::frames::Variables;
 use crate::input::{self, Reader};
 use crate::load::{self, Shape};
+use crate::progress::Progress;
 use crate::result::PyAnswer;
 use crate::size;
-use crate::sql::{SqlSession, param};
+use crate::sql::{SqlSession, Statements, param};
 
 /// An open store, and the process that opened it.
 pub struct Owner {
@@ -185,13 +187,14 @@ impl PyDatabase {
             Some(reader) => input::source(reader, options),
             None => Err(usage("the rows do not fit the dataset's columns; convert them before")),
         };
-        py.detach(|| load::import(&store, name, &shape, (mode, skip), 1, &mut open))?;
+        py.detach(|| load::import(&store, name, &shape, (mode, skip), 1, &Progress::hidden(), &mut open))?;
         self.__getitem__(name)
     }
 
     /// Imports files, of any format that is known: all of their records, or none. Returns the
-    /// number of records.
-    #[pyo3(signature = (name, paths, *, key=None, lon=None, lat=None, geometry=None, planar=false, mode="append_or_create", on_invalid="error"))]
+    /// number of records. Long imports show their progress by tqdm, if it is installed and the
+    /// output is a terminal or a notebook; always with `progress=True`, and never with False.
+    #[pyo3(signature = (name, paths, *, key=None, lon=None, lat=None, geometry=None, planar=false, mode="append_or_create", on_invalid="error", progress=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn import_files(
         &self,
@@ -205,6 +208,7 @@ impl PyDatabase {
         planar: bool,
         mode: &str,
         on_invalid: &str,
+        progress: Option<bool>,
     ) -> PyResult<u64> {
         let store = self.owner.store()?;
         let paths: Vec<PathBuf> = match paths.extract::<PathBuf>() {
@@ -218,27 +222,45 @@ impl PyDatabase {
         let mode = mode_of(mode)?;
         let skip = skips(on_invalid)?;
         let mut open = |number: usize, options: &ReadOptions| Ok(terrane_formats::open(&paths[number], options)?);
-        let loaded = py.detach(|| load::import(&store, name, &shape, (mode, skip), paths.len(), &mut open))?;
+        let progress = Progress::begin(py, name, progress)?;
+        let imported =
+            py.detach(|| load::import(&store, name, &shape, (mode, skip), paths.len(), &progress, &mut open));
+        progress.end()?;
+        let loaded = imported?;
         Ok(loaded.records)
     }
 
     /// Runs statements of SQL, separated by `;`, and gives the answer of the last. `params` are the
     /// values of `$1`, `$2`, …. A statement that changes the store is done when this returns.
+    ///
+    /// A table that is no dataset may be a variable of the caller: a data frame of pandas,
+    /// GeoPandas or Polars, or anything with Arrow's stream interface.
     #[pyo3(signature = (statements, params=None))]
     fn sql(&self, py: Python<'_>, statements: &str, params: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<PyAnswer> {
         let store = self.owner.store()?;
         let params = params.unwrap_or_default().iter().map(param).collect::<PyResult<Vec<_>>>()?;
+        let (script, names) = py.detach(|| -> Result<_> {
+            let session = self.owner.session()?;
+            let script = session.parse(statements)?;
+            let names = session.relations(&script);
+            Ok((script, names))
+        })?;
+        let datasets = store.dataset_names();
+        let is_dataset = |name: &str| datasets.iter().any(|dataset| dataset == name);
+        let mut variables = Variables::of_caller(py, &names, is_dataset)?;
+        let callers = Arc::new(std::mem::take(&mut variables.tables));
         let begun = py.detach(|| {
             let session = self.owner.session()?;
-            let last = session.run_all_but_last(&store, statements, &params)?;
-            let changes = session.changes(&last);
-            let answer = session.run(&store, last.clone(), &params)?;
+            let mut statements = Statements { script, params, callers };
+            session.run_all_but_last(&store, &mut statements)?;
+            let changes = session.changes(&statements.script);
+            let answer = session.run(&store, &statements)?;
             match changes {
                 true => PyAnswer::of_change(self.owner.clone(), answer),
-                false => Ok(PyAnswer::of_statement(self.owner.clone(), last, params.clone(), answer)),
+                false => Ok(PyAnswer::of_statement(self.owner.clone(), statements, answer)),
             }
         });
-        Ok(begun?)
+        begun.map_err(|failure| variables.explained(py, failure))
     }
 
     /// Drops a dataset, with its records and indexes.

@@ -8,13 +8,14 @@ use pyo3::types::PyDict;
 use terrane::schema::{ColumnType, GeometryColumn};
 use terrane::{Condition, CoordinateSystem, Dataset, Filter, Geometry, IndexKind, OnConflict, Query, Record};
 use terrane_space::geometry::{from_wkt, normalise, to_wkt};
+use terrane_sql::Sorting;
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
 use crate::load::{self, Shape};
 use crate::result::PyAnswer;
 use crate::values::Types;
-use crate::{input, rows};
+use crate::{input, order, rows};
 
 /// A dataset of records, each with a key, a geometry and attributes.
 #[pyclass(module = "terrane", name = "Dataset", frozen)]
@@ -86,19 +87,31 @@ impl PyDataset {
         py: Python<'_>,
         mut query: Query,
         columns: Option<Vec<String>>,
+        order_by: Option<&Bound<'_, PyAny>>,
         limit: Option<u64>,
     ) -> Result<PyAnswer> {
         self.owner.check()?;
-        if let Some(columns) = columns {
+        let snapshot = self.dataset.snapshot();
+        let by = order_by.map_or(Ok(Vec::new()), |order_by| order::parse(order_by, &snapshot.schema()))?;
+        let sorting = (!by.is_empty()).then(|| Sorting {
+            by,
+            limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            columns: columns.clone(),
+        });
+        if let Some(mut columns) = columns {
+            let by = sorting.iter().flat_map(|sorting| &sorting.by).map(|(name, _)| name);
+            let others: Vec<String> = by.filter(|name| !columns.contains(name)).cloned().collect();
+            columns.extend(others);
             query = query.columns(columns);
         }
-        if let Some(limit) = limit {
+        if let Some(limit) = limit.filter(|_| sorting.is_none()) {
             query = query.limit(limit);
         }
-        let snapshot = self.dataset.snapshot();
         // Finds wrong names and places at once, and not where the answer is used.
-        let rows = py.detach(|| snapshot.query(&query)).map_err(Failure::from)?;
-        Ok(PyAnswer::new(self.owner.clone(), snapshot, query, rows))
+        py.detach(|| {
+            let rows = snapshot.query(&query)?;
+            PyAnswer::new(self.owner.clone(), snapshot, query, sorting, rows)
+        })
     }
 
     fn write<'py>(
@@ -182,7 +195,8 @@ impl PyDataset {
     ///
     /// `bbox` is (x0, y0, x1, y1), `circle` (x, y, metres), a geometry WKT or an object such as
     /// shapely's, `where` a condition such as "speed > 3 and name = 'x'", `match` words of a text.
-    #[pyo3(signature = (*, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None, limit=None))]
+    /// `order_by` is a text such as "speed desc, id", or a list of such columns.
+    #[pyo3(signature = (*, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None, order_by=None, limit=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn query<'py>(
         &self,
@@ -194,6 +208,7 @@ impl PyDataset {
         r#where: Option<&str>,
         r#match: Option<&str>,
         columns: Option<Vec<String>>,
+        order_by: Option<Bound<'_, PyAny>>,
         limit: Option<u64>,
     ) -> PyResult<PyAnswer> {
         let conditions = Conditions {
@@ -204,7 +219,7 @@ impl PyDataset {
             condition: r#where,
             words: r#match,
         };
-        Ok(self.answer(py, conditions.query()?, columns, limit)?)
+        Ok(self.answer(py, conditions.query()?, columns, order_by.as_ref(), limit)?)
     }
 
     /// The `k` records nearest to a place that meet all conditions, by distance and then by key.
@@ -233,7 +248,7 @@ impl PyDataset {
             words: r#match,
         };
         let [x, y] = place;
-        Ok(self.answer(py, conditions.query()?.nearest(x, y, k), columns, None)?)
+        Ok(self.answer(py, conditions.query()?.nearest(x, y, k), columns, None, None)?)
     }
 
     /// Number of records that meet all conditions.

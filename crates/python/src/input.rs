@@ -63,7 +63,8 @@ fn of_batch(batch: RecordBatch) -> Reader {
     Box::new(RecordBatchIterator::new([Ok(batch)], schema))
 }
 
-fn is_geodataframe(data: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// Whether it is a GeoDataFrame.
+pub fn is_geodataframe(data: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = data.py();
     Ok(data.get_type().name()? == "GeoDataFrame" && data.hasattr(intern!(py, "to_arrow"))?)
 }

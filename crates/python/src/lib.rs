@@ -3,13 +3,17 @@
 mod database;
 mod dataset;
 mod error;
+mod frames;
 mod index;
 mod input;
 mod load;
+mod order;
+mod progress;
 mod result;
 mod rows;
 mod size;
 mod sql;
+mod unlocked;
 mod values;
 
 use pyo3::prelude::*;

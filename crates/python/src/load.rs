@@ -7,6 +7,7 @@ use terrane_formats::{Batch, ReadOptions, Source};
 use terrane_load::{Union, fit_to, fitted, new_columns, schema_of, schema_with};
 
 use crate::error::{Failure, Result};
+use crate::progress::Progress;
 
 /// How the first rows of a new dataset are understood.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +64,7 @@ pub fn import(
     shape: &Shape,
     (mode, skip): (ImportMode, bool),
     count: usize,
+    progress: &Progress,
     open: &mut dyn FnMut(usize, &ReadOptions) -> Result<Source>,
 ) -> Result<Loaded> {
     store.check_import(mode, name)?;
@@ -100,8 +102,11 @@ pub fn import(
         for column in new_columns(&source, &schema)? {
             importer.add_column(column)?;
         }
+        if let Some(rows) = source.row_count_hint.filter(|_| count == 1) {
+            progress.expect(rows)?;
+        }
         while let Some(batch) = source.next_batch()? {
-            Python::attach(|py| py.check_signals())?;
+            progress.add(batch.batch.num_rows() + batch.rejected.len())?;
             let (fitting, wider) =
                 fitted(&batch.batch, importer.schema()).map_err(|error| Error::Failed(error.to_string()))?;
             wider.iter().try_for_each(|name| importer.widen_column(name))?;
@@ -125,6 +130,7 @@ pub fn import(
         return Err(failure);
     }
     let report = finished?;
+    progress.end()?;
     Ok(Loaded { records: report.records, refused: loaded.refused + twice })
 }
 

@@ -10,10 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrane::schema::{GeometryColumn, Schema};
 use terrane::{CoordinateSystem, Query, Rows, Snapshot};
 use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
-use terrane_sql::{Answer, Param, Script};
+use terrane_sql::{Answer, Sorting, SqlError};
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
+use crate::input;
+use crate::sql::Statements;
+use crate::unlocked::unlocked;
 use crate::values::Types;
 
 /// The key of a field's metadata that holds the reference system.
@@ -27,12 +30,46 @@ pub enum Reading {
 }
 
 impl Reading {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+    fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ReadError> {
         match self {
             Self::Rows(rows) => Ok(rows.next_batch()?),
             Self::Statement(answer) => Ok(answer.next_batch()?),
             Self::Kept(batches) => Ok(batches.next()),
         }
+    }
+}
+
+/// Why rows cannot be read. Its text needs no Python, whose lock a reader of a stream may lack.
+#[derive(Debug)]
+enum ReadError {
+    Engine(terrane::Error),
+    Statement(SqlError),
+}
+
+impl From<terrane::Error> for ReadError {
+    fn from(error: terrane::Error) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<SqlError> for ReadError {
+    fn from(error: SqlError) -> Self {
+        Self::Statement(error)
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Engine(error) => error.into(),
+            ReadError::Statement(error) => error.into(),
+        }
+    }
+}
+
+impl From<ReadError> for PyErr {
+    fn from(error: ReadError) -> Self {
+        Failure::from(error).into()
     }
 }
 
@@ -46,8 +83,11 @@ impl Iterator for Reader {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.rows.next_batch().transpose()?;
-        Some(batch.map_err(|failure| ArrowError::ExternalError(Box::new(PyErr::from(failure)))))
+        let batch = unlocked(|| self.rows.next_batch()).transpose()?;
+        Some(batch.map_err(|error| match error {
+            ReadError::Engine(error) => ArrowError::ExternalError(Box::new(error)),
+            ReadError::Statement(error) => ArrowError::ExternalError(Box::new(error)),
+        }))
     }
 }
 
@@ -62,11 +102,9 @@ enum Question {
     Query {
         snapshot: Box<Snapshot>,
         query: Box<Query>,
+        sorting: Option<Sorting>,
     },
-    Statement {
-        script: Script,
-        params: Vec<Param>,
-    },
+    Statement(Statements),
     /// A statement that changed the store, which is never run again: the rows that it returned, and
     /// the number of rows that it changed.
     Change {
@@ -88,17 +126,28 @@ pub struct PyAnswer {
 
 impl PyAnswer {
     /// The answer of a query whose rows have begun: wrong names and places are found at once.
-    pub fn new(owner: Arc<Owner>, snapshot: Snapshot, query: Query, rows: Rows) -> Self {
-        let question = Question::Query { snapshot: Box::new(snapshot), query: Box::new(query) };
-        let schema = rows.schema().clone();
-        Self { owner, schema, question, begun: Mutex::new(Some(Reading::Rows(rows))) }
+    pub fn new(
+        owner: Arc<Owner>,
+        snapshot: Snapshot,
+        query: Query,
+        sorting: Option<Sorting>,
+        rows: Rows,
+    ) -> Result<Self> {
+        let reading = reading(&owner, rows, sorting.as_ref())?;
+        let schema = match &reading {
+            Reading::Statement(answer) => answer.schema().clone(),
+            Reading::Rows(rows) => rows.schema().clone(),
+            Reading::Kept(_) => SchemaRef::new(arrow_schema::Schema::empty()),
+        };
+        let question = Question::Query { snapshot: Box::new(snapshot), query: Box::new(query), sorting };
+        Ok(Self { owner, schema, question, begun: Mutex::new(Some(reading)) })
     }
 
-    /// The answer of a statement that has begun. The script has this statement alone.
-    pub fn of_statement(owner: Arc<Owner>, script: Script, params: Vec<Param>, answer: Answer) -> Self {
+    /// The answer of a single statement that has begun.
+    pub fn of_statement(owner: Arc<Owner>, statement: Statements, answer: Answer) -> Self {
         let schema = answer.schema().clone();
         let begun = Mutex::new(Some(Reading::Statement(Box::new(answer))));
-        Self { owner, schema, question: Question::Statement { script, params }, begun }
+        Self { owner, schema, question: Question::Statement(statement), begun }
     }
 
     /// The answer of a statement that has changed the store.
@@ -112,27 +161,51 @@ impl PyAnswer {
     }
 
     fn run(&self, py: Python<'_>) -> Result<Reading> {
+        self.owner.check()?;
+        py.detach(|| self.begin())
+    }
+
+    /// The rows as a reader of Arrow batches, for a thread without Python; or why there is none.
+    pub fn reader(&self) -> std::result::Result<input::Reader, String> {
+        match self.begin() {
+            Ok(rows) => Ok(Box::new(Reader { rows, schema: self.schema.clone() })),
+            Err(Failure::Engine(error, _)) => Err(error.to_string()),
+            Err(Failure::Python(_)) => Err("the answer cannot be read again".to_owned()),
+        }
+    }
+
+    fn begin(&self) -> Result<Reading> {
         let store = self.owner.store()?;
         if let Some(reading) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(reading);
         }
-        py.detach(|| match &self.question {
-            Question::Query { snapshot, query } => Ok(Reading::Rows(snapshot.query(query)?)),
-            Question::Statement { script, params } => {
-                let answer = self.owner.session()?.run(&store, script.clone(), params)?;
+        match &self.question {
+            Question::Query { snapshot, query, sorting } => {
+                reading(&self.owner, snapshot.query(query)?, sorting.as_ref())
+            }
+            Question::Statement(statement) => {
+                let answer = self.owner.session()?.run(&store, statement)?;
                 Ok(Reading::Statement(Box::new(answer)))
             }
             Question::Change { batches, .. } => Ok(Reading::Kept(batches.clone().into_iter())),
-        })
+        }
     }
 
     /// The schema of the dataset that is asked, unless it is a statement of SQL.
     fn dataset_schema(&self) -> Option<Arc<Schema>> {
         match &self.question {
             Question::Query { snapshot, .. } => Some(snapshot.schema()),
-            Question::Statement { .. } | Question::Change { .. } => None,
+            Question::Statement(_) | Question::Change { .. } => None,
         }
     }
+}
+
+/// The rows of a query, in an order if there is one.
+fn reading(owner: &Owner, rows: Rows, sorting: Option<&Sorting>) -> Result<Reading> {
+    Ok(match sorting {
+        Some(sorting) => Reading::Statement(Box::new(owner.session()?.sort(rows, sorting.clone())?)),
+        None => Reading::Rows(rows),
+    })
 }
 
 #[pymethods]
@@ -254,15 +327,16 @@ impl PyAnswer {
 
     /// How the answer is found, as text.
     fn explain(&self, py: Python<'_>) -> PyResult<String> {
-        let mut rows = self.run(py)?;
-        py.detach(|| {
+        self.owner.check()?;
+        let Question::Query { snapshot, query, .. } = &self.question else {
+            return Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement").into());
+        };
+        let explained = py.detach(|| -> Result<String> {
+            let mut rows = snapshot.query(query)?;
             while rows.next_batch()?.is_some() {}
-            match rows {
-                Reading::Rows(rows) => Ok(rows.explanation().to_string()),
-                _ => Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement")),
-            }
-        })
-        .map_err(PyErr::from)
+            Ok(rows.explanation().to_string())
+        });
+        Ok(explained?)
     }
 
     /// All rows as a pyarrow.Table.
@@ -307,9 +381,10 @@ impl PyAnswer {
     /// Number of rows.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.owner.check()?;
-        if let Question::Query { snapshot, query } = &self.question {
+        if let Question::Query { snapshot, query, sorting } = &self.question {
             let count = py.detach(|| snapshot.count(query)).map_err(Failure::from)?;
-            return Ok(usize::try_from(count).unwrap_or(usize::MAX));
+            let limit = sorting.as_ref().and_then(|sorting| sorting.limit).unwrap_or(usize::MAX);
+            return Ok(usize::try_from(count).unwrap_or(usize::MAX).min(limit));
         }
         let mut rows = self.run(py)?;
         let mut count = 0;

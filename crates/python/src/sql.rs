@@ -3,12 +3,19 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use terrane::{Options, Store};
+use terrane::{Options, Rows, Store};
 use terrane_space::geometry::to_wkt;
-use terrane_sql::{Answer, Param, Script, Session, SessionOptions, SqlError};
+use terrane_sql::{Answer, CallerTables, Param, Script, Session, SessionOptions, Sorting, SqlError};
 
 use crate::error::{Error, Failure, MemoryLimitError, RefusedError, Result, UsageError, usage};
 use crate::values::{Plain, plain};
+
+/// Statements with what they read beside the store.
+pub struct Statements {
+    pub script: Script,
+    pub params: Vec<Param>,
+    pub callers: Arc<CallerTables>,
+}
 
 /// A session of a store.
 pub struct SqlSession(Session);
@@ -20,18 +27,28 @@ impl SqlSession {
         Ok(Self(Session::new(&options)?))
     }
 
-    /// Runs all statements of a text but the last, and gives that one.
-    pub fn run_all_but_last(&self, store: &Arc<Store>, text: &str, params: &[Param]) -> Result<Script> {
-        let mut script = self.0.parse(text)?;
-        if script.is_empty() {
-            return Err(usage("there is no statement"));
+    /// Parses statements.
+    pub fn parse(&self, text: &str) -> Result<Script> {
+        match self.0.parse(text)? {
+            script if script.is_empty() => Err(usage("there is no statement")),
+            script => Ok(script),
         }
+    }
+
+    /// The names of the tables that statements name.
+    pub fn relations(&self, script: &Script) -> Vec<String> {
+        self.0.relations(script)
+    }
+
+    /// Runs all statements but the last.
+    pub fn run_all_but_last(&self, store: &Arc<Store>, statements: &mut Statements) -> Result<()> {
+        let Statements { script, params, callers } = statements;
         while script.len() > 1 {
-            if let Some(mut answer) = self.0.run_next(&mut script, store, params)? {
+            if let Some(mut answer) = self.0.run_next_with(script, store, params, callers)? {
                 while answer.next_batch()?.is_some() {}
             }
         }
-        Ok(script)
+        Ok(())
     }
 
     /// Whether the next statement changes the store.
@@ -39,9 +56,17 @@ impl SqlSession {
         self.0.changes_next(script)
     }
 
-    /// Begins the answer of a script of one statement.
-    pub fn run(&self, store: &Arc<Store>, mut script: Script, params: &[Param]) -> Result<Answer> {
-        self.0.run_next(&mut script, store, params)?.ok_or_else(|| usage("there is no statement"))
+    /// Begins the answer of a single statement.
+    pub fn run(&self, store: &Arc<Store>, statement: &Statements) -> Result<Answer> {
+        let mut script = statement.script.clone();
+        let answer = self.0.run_next_with(&mut script, store, &statement.params, &statement.callers)?;
+        answer.ok_or_else(|| usage("there is no statement"))
+    }
+
+    /// Begins to sort the rows of a query.
+    pub fn sort(&self, rows: Rows, sorting: Sorting) -> Result<Answer> {
+        let schema = rows.schema().clone();
+        Ok(self.0.sort(&schema, rows, sorting)?)
     }
 }
 

@@ -24,12 +24,26 @@ def test_windows_and_neighbours_are_those_of_shapely(tmp_path, corners):
     with terrane.Index(tmp_path / "i") as index:
         index.insert_bulk(np.arange(len(corners), dtype=np.uint64), corners)
         assert len(index) == len(corners)
-        found = sorted(zip(*(array.tolist() for array in index.query_bulk(windows))))
+        positions, numbers = index.query_bulk(windows)
+        assert (np.diff(positions) >= 0).all()
+        found = sorted(zip(positions.tolist(), numbers.tolist()))
         assert found == sorted(zip(*(array.tolist() for array in tree.query(shapely.box(*windows.T)))))
         assert sorted(index.query(windows[0])) == sorted(tree.query(shapely.box(*windows[0])))
         for x, y in windows[:50, :2]:
             expected = tree.query_nearest(shapely.Point(x, y), all_matches=True)
             assert sorted(index.nearest((x, y))) == sorted(expected.tolist())
+
+
+def test_windows_of_any_extent_are_searched(tmp_path):
+    everything = [-1.7e308, -1.7e308, 1.7e308, 1.7e308]
+    with terrane.Index(tmp_path / "i") as index:
+        index.insert(7, (0, 0, 1, 1))
+        for windows, wanted in [
+            (np.array([everything, [5.0, 5.0, 6.0, 6.0], [1.7e308] * 4, everything]), [(0, 7), (3, 7)]),
+            (np.array([[0.5] * 4] * 3), [(0, 7), (1, 7), (2, 7)]),
+            (np.empty((0, 4)), []),
+        ]:
+            assert list(zip(*(array.tolist() for array in index.query_bulk(windows)))) == wanted
 
 
 def test_all_ties_of_the_last_neighbour_are_found(tmp_path):

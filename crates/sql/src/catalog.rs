@@ -1,7 +1,8 @@
-//! The catalog of one statement: the datasets of the store, each at one moment, and files.
+//! The catalog of one statement: the datasets of the store, each at one moment, tables of the
+//! caller, and files.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::SchemaRef;
@@ -13,7 +14,8 @@ use terrane::schema::Schema;
 use terrane::{Snapshot, Store};
 
 use crate::error::SqlError;
-use crate::files::{FileTable, is_file_name};
+use crate::files::{CallerTables, file_table, is_file_name};
+use crate::statement::found;
 use crate::table::DatasetTable;
 
 /// Name of the catalog.
@@ -26,6 +28,8 @@ pub(crate) const SCHEMA: &str = "public";
 pub(crate) struct CatalogOptions {
     pub pushes_down: bool,
     pub reads_files: bool,
+    /// The tables of the caller.
+    pub callers: Arc<CallerTables>,
     /// A table whose changes wait for the end of a transaction.
     pub unreadable: Option<String>,
     /// The datasets of the statement, whose states are of one moment.
@@ -66,11 +70,16 @@ impl StatementCatalog {
         self.0.tables.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), table);
     }
 
-    /// The names of datasets and added tables.
+    /// The names of datasets, tables of the caller and added tables.
     pub fn table_names(&self) -> Vec<String> {
         let mut names = self.0.store.dataset_names();
+        // A dataset is preferred, also if its name differs in upper and lower case.
+        let callers: Vec<&String> =
+            self.0.options.callers.keys().filter(|name| found(&names, name).is_none()).collect();
+        names.extend(callers.into_iter().cloned());
         let tables = self.0.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        names.extend(tables.keys().filter(|name| !self.0.is_dataset(name)).cloned());
+        let added = tables.keys().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>();
+        names.extend(added);
         names
     }
 
@@ -168,8 +177,10 @@ impl Tables {
         let table: Arc<dyn TableProvider> = if self.is_dataset(name) {
             let dataset = self.store.dataset(name).map_err(|error| DataFusionError::External(Box::new(error)))?;
             Arc::new(self.table_of(name, dataset.snapshot()))
+        } else if let Some(table) = self.options.callers.get(name) {
+            Arc::new(table.table()?)
         } else if self.options.reads_files && is_file_name(name) {
-            Arc::new(FileTable::open(Path::new(name))?)
+            Arc::new(file_table(PathBuf::from(name))?)
         } else {
             return Ok(None);
         };
@@ -189,6 +200,8 @@ impl SchemaProvider for Tables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.is_dataset(name) || self.options.reads_files && is_file_name(name)
+        self.is_dataset(name)
+            || self.options.callers.contains_key(name)
+            || self.options.reads_files && is_file_name(name)
     }
 }

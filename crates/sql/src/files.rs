@@ -1,23 +1,19 @@
-//! Files as tables: `FROM 'cities.geojson'`.
+//! Files and tables of the caller as tables: `FROM 'cities.geojson'`.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::{Field, Schema, SchemaRef};
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Result, exec_err};
 use datafusion::error::DataFusionError;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use terrane_formats::{GeometryColumns, ReadOptions, Source, open};
+use terrane_formats::{FormatError, GeometryColumns, ReadOptions, Source, open};
 
 use crate::geometry::{WGS84_SRID, geometry_field};
 use crate::scan::points;
+use crate::streamed::{Batches, StreamedTable};
 use crate::table::free_name;
 
 /// Whether a name of a table can only be that of a file.
@@ -25,97 +21,76 @@ pub(crate) fn is_file_name(name: &str) -> bool {
     name.contains(['.', '/'])
 }
 
-/// A file, which is read anew by each scan.
-#[derive(Debug)]
-pub(crate) struct FileTable(Arc<FileRows>);
+/// A table of the caller, such as a data frame. Each scan of it opens its rows.
+#[derive(Clone)]
+pub struct CallerTable(Arc<dyn Fn() -> Result<Source, FormatError> + Send + Sync>);
 
-#[derive(Debug)]
-struct FileRows {
-    path: PathBuf,
-    schema: SchemaRef,
-    /// Positions of the coordinates from which the last column is computed.
-    coordinates: Option<(usize, usize)>,
+impl CallerTable {
+    /// A table whose rows a function opens, also from another thread.
+    pub fn new(open: impl Fn() -> Result<Source, FormatError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(open))
+    }
+
+    /// # Errors
+    /// The rows cannot be opened.
+    pub(crate) fn table(&self) -> Result<StreamedTable> {
+        let open = self.0.clone();
+        table_of(move || open())
+    }
 }
 
-impl FileTable {
-    /// Reads the schema of a file.
-    ///
-    /// # Errors
-    /// It cannot be opened, or has no known format.
-    pub fn open(path: &Path) -> Result<Self> {
-        let source = open(path, &ReadOptions::default()).map_err(external)?;
-        let mut fields: Vec<Arc<Field>> = source.schema.fields().iter().cloned().collect();
-        let mut coordinates = None;
-        match &source.geometry {
-            GeometryColumns::Column { name } => {
-                for field in &mut fields {
-                    if field.name() == name {
-                        *field = Arc::new(geometry_field(name, WGS84_SRID));
-                    }
-                }
-            }
-            GeometryColumns::Coordinates { x, y } => {
-                if let (Ok(x), Ok(y)) = (source.schema.index_of(x), source.schema.index_of(y)) {
-                    coordinates = Some((x, y));
-                    fields.push(Arc::new(geometry_field(&free_name(&source.schema), WGS84_SRID)));
-                }
-            }
-            GeometryColumns::None => {}
-        }
-        Ok(Self(Arc::new(FileRows { path: path.to_owned(), schema: Arc::new(Schema::new(fields)), coordinates })))
+impl fmt::Debug for CallerTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CallerTable")
     }
+}
+
+/// Tables of the caller by name. A dataset with the same name is read instead.
+pub type CallerTables = HashMap<String, CallerTable>;
+
+/// A file as a table.
+///
+/// # Errors
+/// It cannot be opened, or has no known format.
+pub(crate) fn file_table(path: PathBuf) -> Result<StreamedTable> {
+    table_of(move || open(&path, &ReadOptions::default()))
+}
+
+/// The table of a source that can be opened several times.
+fn table_of(open: impl Fn() -> Result<Source, FormatError> + Send + Sync + 'static) -> Result<StreamedTable> {
+    let source = open().map_err(external)?;
+    let mut fields: Vec<Arc<Field>> = source.schema.fields().iter().cloned().collect();
+    let mut coordinates = None;
+    match &source.geometry {
+        GeometryColumns::Column { name } => {
+            for field in &mut fields {
+                if field.name() == name {
+                    *field = Arc::new(geometry_field(name, WGS84_SRID));
+                }
+            }
+        }
+        GeometryColumns::Coordinates { x, y } => {
+            if let (Ok(x), Ok(y)) = (source.schema.index_of(x), source.schema.index_of(y)) {
+                coordinates = Some((x, y));
+                fields.push(Arc::new(geometry_field(&free_name(&source.schema), WGS84_SRID)));
+            }
+        }
+        GeometryColumns::None => {}
+    }
+    let schema = Arc::new(Schema::new(fields));
+    let batches = batches_of(source, schema.clone(), coordinates);
+    let columns = schema.clone();
+    let again = move || Ok(batches_of(open().map_err(external)?, columns.clone(), coordinates));
+    Ok(StreamedTable::new(schema, batches, Box::new(again)))
 }
 
 fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-#[async_trait]
-impl TableProvider for FileTable {
-    fn schema(&self) -> SchemaRef {
-        self.0.schema.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let rows: Arc<dyn PartitionStream> = self.0.clone();
-        let schema = self.0.schema.clone();
-        Ok(Arc::new(StreamingTableExec::try_new(schema, vec![rows], projection, Vec::new(), false, limit)?))
-    }
-}
-
-impl PartitionStream for FileRows {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let state = open(&self.path, &ReadOptions::default()).map_err(external);
-        let (schema, coordinates) = (self.schema.clone(), self.coordinates);
-        let stream = futures::stream::unfold(Some(state), move |state| {
-            let schema = schema.clone();
-            async move {
-                let mut source = match state? {
-                    Ok(source) => source,
-                    Err(error) => return Some((Err(error), None)),
-                };
-                match next_batch(&mut source, &schema, coordinates).transpose()? {
-                    Ok(batch) => Some((Ok(batch), Some(Ok(source)))),
-                    Err(error) => Some((Err(error), None)),
-                }
-            }
-        });
-        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream))
-    }
+/// The rows of a source. `coordinates` are the positions from which the last column is computed.
+fn batches_of(mut source: Source, schema: SchemaRef, coordinates: Option<(usize, usize)>) -> Batches {
+    Box::new(std::iter::from_fn(move || next_batch(&mut source, &schema, coordinates).transpose()))
 }
 
 fn next_batch(

@@ -26,13 +26,17 @@ mod pushdown;
 mod runner;
 mod scan;
 mod session;
+mod sort;
 mod statement;
+mod streamed;
 mod table;
 mod words;
 mod write;
 
 pub use error::SqlError;
+pub use files::{CallerTable, CallerTables};
 pub use prepared::Param;
 pub use session::{Answer, Script, Session, SessionOptions};
+pub use sort::Sorting;
 pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
 pub use write::write_options;

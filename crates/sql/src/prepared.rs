@@ -108,16 +108,18 @@ pub(crate) enum Step {
 impl Prepared {
     /// Whether a statement changes the store.
     pub fn changes(&self, statement: &Statement) -> bool {
-        match statement {
-            Statement::Statement(inner) => match &**inner {
-                SqlStatement::Execute { name: Some(name), .. } => {
-                    let prepared = self.named.get(name.to_string().trim_matches('"'));
-                    prepared.is_some_and(|prepared| is_write(&prepared.statement))
-                }
-                inner => is_write(inner),
-            },
+        match self.executed(statement).as_ref().unwrap_or(statement) {
+            Statement::Statement(inner) => is_write(inner),
             _ => false,
         }
+    }
+
+    /// The statement that a statement executes, if it executes a prepared one.
+    pub fn executed(&self, statement: &Statement) -> Option<Statement> {
+        let Statement::Statement(inner) = statement else { return None };
+        let SqlStatement::Execute { name: Some(name), .. } = &**inner else { return None };
+        let prepared = self.named.get(name.to_string().trim_matches('"'))?;
+        Some(Statement::Statement(Box::new(prepared.statement.clone())))
     }
 
     /// Forgets the plans, which were made with other settings.

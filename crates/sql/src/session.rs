@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use crate::catalog::{CATALOG, CatalogOptions, SCHEMA, StatementCatalog};
 use crate::comparisons::NumberRule;
 use crate::error::SqlError;
+use crate::files::CallerTables;
 use crate::functions;
 use crate::geographies::GeographyRule;
 use crate::join::SpatialJoinRule;
@@ -37,7 +38,8 @@ use crate::nearest::NearestRule;
 use crate::operators::SpatialOperators;
 use crate::prepared::{Execution, Param, Prepared, Step};
 use crate::runner::{Memory, Runner};
-use crate::statement::{datasets_of, parse};
+use crate::sort::{self, Sorting};
+use crate::statement::{datasets_of, parse, relations_of};
 use crate::words;
 use crate::write::{self, Transaction};
 
@@ -222,6 +224,16 @@ impl Session {
         script.statements.front().is_some_and(|statement| self.prepared().changes(statement))
     }
 
+    /// The names of the tables that the statements of a script name, as they are written.
+    pub fn relations(&self, script: &Script) -> Vec<String> {
+        let prepared = self.prepared();
+        let relations = script.statements.iter().flat_map(|statement| {
+            let executed = prepared.executed(statement);
+            relations_of(executed.as_ref().unwrap_or(statement))
+        });
+        relations.collect()
+    }
+
     /// Runs the next statement of a script on a store; `None` at the end. `params` are the values
     /// of `$1`, `$2`, …. A statement that changes the store is done when this returns.
     ///
@@ -233,6 +245,20 @@ impl Session {
         script: &mut Script,
         store: &Arc<Store>,
         params: &[Param],
+    ) -> Result<Option<Answer>, SqlError> {
+        self.run_next_with(script, store, params, &Arc::default())
+    }
+
+    /// Like [`Self::run_next`], with tables of the caller.
+    ///
+    /// # Errors
+    /// Those of [`Self::run_next`]; a table of the caller cannot be opened.
+    pub fn run_next_with(
+        &self,
+        script: &mut Script,
+        store: &Arc<Store>,
+        params: &[Param],
+        callers: &Arc<CallerTables>,
     ) -> Result<Option<Answer>, SqlError> {
         let Some(statement) = script.statements.pop_front() else { return Ok(None) };
         let step = self.prepared().step(statement, params)?;
@@ -255,7 +281,7 @@ impl Session {
         let runner = Runner {
             params: Arc::new(params),
             text: script.text.as_str().into(),
-            ..self.runner(store, datasets, transaction.clone())
+            ..self.runner(store, datasets, transaction.clone(), callers.clone())
         };
         let statement = match *statement {
             Statement::Statement(inner) if write::is_run_here(&inner) => {
@@ -273,12 +299,19 @@ impl Session {
     }
 
     /// A runner of a statement without parameters.
-    fn runner(&self, store: &Arc<Store>, datasets: Vec<String>, transaction: Option<Arc<Transaction>>) -> Runner {
+    fn runner(
+        &self,
+        store: &Arc<Store>,
+        datasets: Vec<String>,
+        transaction: Option<Arc<Transaction>>,
+        callers: Arc<CallerTables>,
+    ) -> Runner {
         let options = self.options();
         let unreadable = transaction.as_ref().and_then(|transaction| transaction.changed_table());
         let catalog = CatalogOptions {
             pushes_down: options.pushdown,
             reads_files: self.reads_files,
+            callers,
             unreadable,
             datasets,
             values: None,
@@ -310,7 +343,7 @@ impl Session {
         }
         .or_else(|| {
             let statement = *execution.statement();
-            let runner = self.runner(store, datasets_of(&statement, &store.dataset_names()), None);
+            let runner = self.runner(store, datasets_of(&statement, &store.dataset_names()), None, Arc::default());
             let (query, planned) = (query.clone(), values.clone());
             let kept = self.block_on(async move { Ok(runner.keep(query, &planned).await.map(Arc::new)) });
             let kept = kept.ok().flatten();
@@ -366,6 +399,24 @@ impl Session {
         })
     }
 
+    /// Sorts rows of a schema. More of them than fit into memory are sorted in temporary files.
+    ///
+    /// # Errors
+    /// A column does not exist, or has no order. Errors of the rows come with the answer.
+    pub fn sort(
+        &self,
+        schema: &SchemaRef,
+        rows: impl Iterator<Item = terrane::Result<RecordBatch>> + Send + 'static,
+        sorting: Sorting,
+    ) -> Result<Answer, SqlError> {
+        let (context, schema) = (self.context.clone(), schema.clone());
+        let sorted = self.block_on(async move {
+            let sorted = sort::sort(context, schema, rows, sorting).await;
+            sorted.map_err(|error| SqlError::planning(&error, ""))
+        });
+        sorted.map(|(stream, schema)| self.answer(stream, schema))
+    }
+
     /// Ends a transaction without its changes. Returns whether one was in progress.
     pub fn roll_back(&self) -> bool {
         self.transaction().take().is_some()
@@ -416,8 +467,13 @@ impl Session {
         &self,
         future: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        self.runtime.block_on(self.runtime.spawn(future)).unwrap_or_else(|_| Err(panicked()))
+        wait_for(self.runtime.handle(), self.runtime.spawn(future)).unwrap_or_else(|_| Err(panicked()))
     }
+}
+
+/// Waits for a future, also on a thread of a runtime: a table of the caller can be an answer.
+fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    tokio::task::block_in_place(|| runtime.block_on(future))
 }
 
 const PANICKED: &str = "a thread that runs the statement panicked; please report the statement";
@@ -493,7 +549,7 @@ impl Answer {
     fn receive(&mut self) -> Result<Option<Result<RecordBatch, DataFusionError>>, SqlError> {
         /// How often it is asked whether to stop.
         const STOP_INTERVAL: Duration = Duration::from_millis(50);
-        let Some(stop) = self.stop.clone() else { return Ok(self.runtime.block_on(self.batches.next())) };
+        let Some(stop) = self.stop.clone() else { return Ok(wait_for(&self.runtime, self.batches.next())) };
         loop {
             if stop.load(Ordering::Relaxed) {
                 self.batches = Batches::nothing(&self.schema);
@@ -503,7 +559,7 @@ impl Answer {
                 return Err(SqlError::Execution("the statement was stopped".to_owned()));
             }
             let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.next()).await };
-            if let Ok(batch) = self.runtime.block_on(received) {
+            if let Ok(batch) = wait_for(&self.runtime, received) {
                 return Ok(batch);
             }
         }
@@ -518,7 +574,7 @@ impl Answer {
             return batch.map(Some).map_err(|error| SqlError::execution(&error, self.memory_bytes));
         }
         // A panic ends the task too.
-        match self.task.take().map(|task| self.runtime.block_on(task)) {
+        match self.task.take().map(|task| wait_for(&self.runtime, task)) {
             Some(Err(_)) => Err(panicked()),
             _ => Ok(None),
         }

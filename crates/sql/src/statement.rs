@@ -122,15 +122,21 @@ pub(crate) fn found<'n>(names: &'n [String], wanted: &str) -> Option<&'n String>
     })
 }
 
-/// The datasets that the relations of a statement may be.
-pub(crate) fn datasets_of(statement: &Statement, names: &[String]) -> Vec<String> {
+/// The names of a statement's relations, as they are written.
+pub(crate) fn relations_of(statement: &Statement) -> Vec<String> {
     let mut seen = Seen::default();
     match statement {
         Statement::Statement(inner) => drop(inner.visit(&mut seen)),
-        Statement::Explain(explain) => return datasets_of(&explain.statement, names),
+        Statement::Explain(explain) => return relations_of(&explain.statement),
         _ => {}
     }
-    let mut datasets: Vec<String> = seen.relations.iter().filter_map(|name| found(names, name).cloned()).collect();
+    seen.relations
+}
+
+/// The datasets that the relations of a statement may be.
+pub(crate) fn datasets_of(statement: &Statement, names: &[String]) -> Vec<String> {
+    let relations = relations_of(statement);
+    let mut datasets: Vec<String> = relations.iter().filter_map(|name| found(names, name).cloned()).collect();
     datasets.sort_unstable();
     datasets.dedup();
     datasets

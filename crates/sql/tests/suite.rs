@@ -1,6 +1,7 @@
 //! The tests of SQL, in one program: each file of `slt` with the indexes of the datasets, without
 //! them, with push-down switched off, and at a small memory limit. The rows are the same.
 
+mod callers;
 mod cases;
 mod crashes;
 mod database;

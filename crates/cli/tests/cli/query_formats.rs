@@ -154,3 +154,20 @@ fn measures_that_geojson_has_no_place_for_are_told_of_once() {
     }
     assert_eq!(terrane("query", &store, &["d", "--count"]).exits(0).stderr, "");
 }
+
+#[test]
+fn maps_are_the_pages_of_query() {
+    let sandbox = cities();
+    let page = sandbox.path("cities.html");
+    let near = ["cities", "--circle", "2.35,48.86,400000"];
+    let flags = [&near[..], &["--output", page.to_str().expect("UTF-8")]].concat();
+    assert_eq!(terrane("map", &sandbox.store(), &flags).exits(0).text(), "");
+    let written = std::fs::read_to_string(&page).expect("a page");
+    let queried = terrane("query", &sandbox.store(), &[&near[..], &["--format", "map"]].concat()).exits(0).text();
+    assert_eq!(written, queried);
+    assert!(written.contains("Paris") && !written.contains("Tokyo"));
+    assert_eq!(terrane("map", &sandbox.store(), &near).exits(0).text(), queried);
+    let wrong = [&flags[..], &["--where", "nme = 'x'"]].concat();
+    terrane("map", &sandbox.store(), &wrong).exits(2);
+    assert_eq!(std::fs::read_to_string(&page).expect("a page"), written, "an error leaves the earlier page");
+}

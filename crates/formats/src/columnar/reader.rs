@@ -126,6 +126,7 @@ impl ColumnarPlan {
         let geometry = match (named, declared) {
             (Some(named), _) => named,
             (None, Some(declared)) => GeometryColumns::Column { name: declared.column },
+            (None, None) if options.no_guessed_coordinates => GeometryColumns::None,
             (None, None) => guess_geometry(&result, &mut warnings),
         };
         if let GeometryColumns::Coordinates { x, y } = &geometry {

@@ -79,6 +79,7 @@ class Database:
         planar: bool = False,
         mode: _Mode = "append_or_create",
         on_invalid: _OnInvalid = "error",
+        progress: bool | None = None,
     ) -> int: ...
     def sql(self, statements: str, params: Sequence[Any] | None = None) -> Result: ...
     def drop(self, name: str) -> None: ...
@@ -117,6 +118,7 @@ class Dataset:
         where: str | None = None,
         match: str | None = None,
         columns: Sequence[str] | None = None,
+        order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Result: ...
     def nearest(

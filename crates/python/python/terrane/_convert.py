@@ -1,9 +1,12 @@
 """Answers as objects of other packages, which are imported when they are asked for."""
 
+import sys
 from html import escape
 
 
 def _need(module, purpose):
+    if module in sys.modules:
+        return sys.modules[module]
     import importlib
 
     try:
@@ -14,7 +17,7 @@ def _need(module, purpose):
 
 def arrow(result):
     """All rows as a pyarrow.Table."""
-    return _need("pyarrow", "arrow()").table(result)
+    return _need("pyarrow", "arrow()").RecordBatchReader.from_stream(result).read_all()
 
 
 def df(result):
