@@ -71,6 +71,7 @@ mod error;
 pub mod explored;
 mod limits;
 pub mod map;
+mod parallel;
 mod rtree;
 mod table;
 mod tree;

@@ -29,6 +29,7 @@ mod pages;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use terrane_storage::sync::{Mutex, RwLock};
 
@@ -123,16 +124,25 @@ impl<B: Backend> Pool<B> {
     /// the pool has acquired for itself are left out. It is for checks, as it reads every chunk's
     /// bitmap. It includes retired blocks, and may include blocks that other threads acquire or
     /// release meanwhile.
-    pub fn visit_blocks(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
+    pub fn visit_blocks(&self, visit: impl FnMut(u64, u64)) -> Result<()> {
+        self.visit_blocks_in(0..self.length(), visit)
+    }
+
+    /// Does the same for the blocks that begin in a range of offsets, so that several threads can
+    /// visit a part each.
+    pub fn visit_blocks_in(&self, offsets: Range<u64>, mut visit: impl FnMut(u64, u64)) -> Result<()> {
         let own = self.own_blocks()?;
-        for index in 0..self.chunks() {
+        let chunk_of = |offset: u64| offset.saturating_sub(METADATA_LENGTH) / self.chunk_length();
+        let end = offsets.end.min(self.length());
+        let chunks = if offsets.start < end { chunk_of(offsets.start)..chunk_of(end - 1) + 1 } else { 0..0 };
+        for index in chunks.start..chunks.end.min(self.chunks()) {
             let Some(chunk) = self.chunk(index)? else { continue };
             for word in 0..chunk.bitmap_words() {
                 let mut acquired = self.backend().load(chunk.bitmap_word(word)) & chunk.blocks_of_word(word);
                 while acquired != 0 {
                     let block = chunk.block(word, acquired.trailing_zeros());
                     acquired &= acquired - 1;
-                    if !own.contains(&block) {
+                    if offsets.contains(&block) && !own.contains(&block) {
                         visit(block, chunk.block_length);
                     }
                 }

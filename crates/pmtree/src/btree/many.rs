@@ -29,32 +29,35 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let mut waiting = 0..keys.len();
         let mut cursors: Vec<Cursor<'_>> =
             waiting.by_ref().take(batch.max(1)).map(|number| Cursor { number, next: None }).collect();
-        let mut turn = 0;
         while !cursors.is_empty() {
-            turn %= cursors.len();
-            let cursor = &mut cursors[turn];
-            let key = &keys[cursor.number];
-            let place = match cursor.next.take() {
-                Some((above, child, level)) => self.enter(&above, child, level),
-                None => self.begin(),
-            };
-            // Otherwise a node has changed, and the way begins anew.
-            let Some(place) = place else { continue };
-            match self.step(&place, key)? {
-                Step::Below(child, level) => cursor.next = Some((place, child, level)),
-                Step::Changed => {}
-                Step::Leaf => {
-                    let found = self.find(place.met.node, key)?;
-                    if place.met.is_current() {
-                        visit(cursor.number, found.as_ref().map(|(_, value)| value));
-                        match waiting.next() {
-                            Some(number) => cursor.number = number,
-                            None => _ = cursors.swap_remove(turn),
+            let mut turn = 0;
+            while let Some(cursor) = cursors.get_mut(turn) {
+                let key = &keys[cursor.number];
+                let place = match cursor.next.take() {
+                    Some((above, child, level)) => self.enter(&above, child, level),
+                    None => self.begin(),
+                };
+                // Otherwise a node has changed, and the way begins anew.
+                let Some(place) = place else { continue };
+                match self.step(&place, key)? {
+                    Step::Below(child, level) => cursor.next = Some((place, child, level)),
+                    Step::Changed => {}
+                    Step::Leaf => {
+                        let found = self.find(place.met.node, key)?;
+                        if place.met.is_current() {
+                            visit(cursor.number, found.as_ref().map(|(_, value)| value));
+                            match waiting.next() {
+                                Some(number) => cursor.number = number,
+                                None => {
+                                    cursors.swap_remove(turn);
+                                    continue;
+                                }
+                            }
                         }
                     }
                 }
+                turn += 1;
             }
-            turn += 1;
         }
         Ok(())
     }

@@ -163,6 +163,15 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         entries
     }
 
+    /// The least and the greatest key of a leaf, if it has entries.
+    pub(super) fn bounds_of(&self, leaf: impl View) -> Option<([u64; K], [u64; K])> {
+        let keys = self.slots(leaf).map(|slot| self.key_at(leaf, slot));
+        keys.fold(None, |bounds, key| match bounds {
+            None => Some((key, key)),
+            Some((first, last)) => Some((key.min(first), key.max(last))),
+        })
+    }
+
     /// Makes a leaf with these sorted entries.
     pub(super) fn fill_leaf(&self, leaf: &mut [u64], next: u64, entries: &[Entry<K, V>]) {
         leaf[META] = meta(0, 0);

@@ -10,8 +10,9 @@ use super::layout::{
 use super::log::{self, Entries, Found};
 use super::method::Method;
 use super::options::Options;
+use super::rebuild::{self, Linked};
+use super::recover;
 use super::tree::BTree;
-use super::{rebuild, recover};
 use crate::blocks::damaged;
 use crate::{Error, Result, blocks, creation};
 
@@ -38,6 +39,8 @@ struct Verified<const K: usize, const V: usize> {
     logs: Shape,
     /// What the logs say.
     replay: Option<Replay<K>>,
+    /// The leaves, if the inner nodes are to be rebuilt from them.
+    leaves: Option<Vec<Linked<K>>>,
     /// Whether a crash has left a change to complete or to undo.
     is_changing: bool,
 }
@@ -90,7 +93,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         extension: &Extension<B>,
     ) -> Result<Self> {
         let found = Pool::find(storage, name, &creation::pool_options(extension.layout_id, &options.pool))?;
-        let Some(Verified { block, layout, logs, replay, is_changing }) =
+        let Some(Verified { block, layout, logs, replay, mut leaves, is_changing }) =
             verify::<M, K, V, B>(found.pool(), extension, options)?
         else {
             // A crash came between the creation of the pool and that of the tree.
@@ -105,15 +108,17 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         if is_changing {
             let rehearsed = found.rehearse()?;
             recover::recover(&rehearsed, &layout, block)?;
-            check_nodes::<M, K, V, _>(&rehearsed, &layout, block)?;
+            // Recovery makes the same of the pool.
+            leaves = check_nodes::<M, K, V, _>(&rehearsed, &layout, block, options)?;
         }
         let pool = found.take()?;
         recover::recover(&pool, &layout, block)?;
         let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
-        match replay {
-            Some(replay) => tree.restore(replay, options.logs.replayers)?,
-            None if M::INNER_IN_MEMORY => tree.rebuild()?,
-            None => {}
+        if let Some(replay) = replay {
+            tree.restore(replay, options.recovery_threads)?;
+        }
+        if let Some(leaves) = leaves {
+            tree.rebuild(leaves)?;
         }
         Ok(tree)
     }
@@ -128,7 +133,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     ) -> Result<Self> {
         let tree = Self::of_parts(pool, layout, block, extension, (logs, options));
         if M::IN_LOGS {
-            tree.restore(Replay::of_empty_tree(), 1)?;
+            tree.restore(Replay::of_empty_tree(logs.0), 1)?;
         }
         Ok(tree)
     }
@@ -242,17 +247,19 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     blocks::check_own(pool, block, log_end + extension.length)?;
     (extension.verify)(pool, block + log_end)?;
     if M::IN_LOGS {
-        let replay = chain::replay(pool, &layout, logs, heads, options.logs.replayers)?;
-        return Ok(Some(Verified { block, layout, logs, replay: Some(replay), is_changing: false }));
+        let noted = chain::prefetched(&options.logs);
+        let replay = chain::replay(pool, &layout, logs, heads, (options.recovery_threads, noted))?;
+        return Ok(Some(Verified { block, layout, logs, replay: Some(replay), leaves: None, is_changing: false }));
     }
     let mut is_changing = false;
     for index in 0..entries.count {
         is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
     }
-    if !is_changing {
-        check_nodes::<M, K, V, B>(pool, &layout, block)?;
-    }
-    Ok(Some(Verified { block, layout, logs, replay: None, is_changing }))
+    let leaves = match is_changing {
+        true => None,
+        false => check_nodes::<M, K, V, B>(pool, &layout, block, options)?,
+    };
+    Ok(Some(Verified { block, layout, logs, replay: None, leaves, is_changing }))
 }
 
 /// The number of words that the keys of a tree have, as its block says.
@@ -265,15 +272,17 @@ pub(crate) fn key_words<B: Backend>(pool: &Pool<B>, block: u64) -> Result<u64> {
     }
 }
 
-/// Checks the nodes that an opening relies on, in a tree with nothing to complete.
+/// Checks the nodes that an opening relies on, in a tree with nothing to complete. Gives all leaves
+/// if it relies on all of them.
 fn check_nodes<M: Method, const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<K, V>,
     block: u64,
-) -> Result<()> {
+    options: &Options,
+) -> Result<Option<Vec<Linked<K>>>> {
     match M::INNER_IN_MEMORY {
-        true => rebuild::walk(pool, layout, block).map(drop),
-        false => check_one_path(pool, layout, block),
+        true => rebuild::walk(pool, layout, block, options.recovery_threads).map(Some),
+        false => check_one_path(pool, layout, block).map(|()| None),
     }
 }
 

@@ -14,12 +14,16 @@ pub struct Options {
     pub pool: terrane_pmem::Options,
     /// For trees whose leaves are in logs.
     pub logs: LogOptions,
+    /// Threads that read leaves or logs when a tree with a volatile part is opened; 0 for one per
+    /// CPU, if the tree is large. Each log is read by one of them.
+    pub recovery_threads: usize,
 }
 
 impl Options {
     /// Nodes of 512 bytes on a medium.
     pub fn new(domain: PersistenceDomain) -> Self {
-        Self { node_length: NODE_LENGTH, pool: terrane_pmem::Options::new(0, domain), logs: LogOptions::default() }
+        let pool = terrane_pmem::Options::new(0, domain);
+        Self { node_length: NODE_LENGTH, pool, logs: LogOptions::default(), recovery_threads: 0 }
     }
 }
 
@@ -36,12 +40,10 @@ pub struct LogOptions {
     /// Newest changes of each leaf whose places are kept in memory, to announce them to the memory
     /// before a search: up to 16.
     pub prefetched: usize,
-    /// Threads that read the logs when the tree is opened.
-    pub replayers: usize,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { count: 8, segment_length: 64 << 10, garbage_percent: 50, prefetched: 4, replayers: 1 }
+        Self { count: 8, segment_length: 64 << 10, garbage_percent: 50, prefetched: 4 }
     }
 }

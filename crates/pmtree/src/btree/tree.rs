@@ -262,7 +262,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             Some(index) => self.arena(child).prefetch(index, 1 + self.layout.words),
             None => {
                 terrane_pmem::prefetch_word(self.version_of(child));
-                self.backend().prefetch(child, self.layout.node_length());
+                self.backend().prefetch(child, self.layout.announced_length(below));
             }
         }
         Ok(Step::Below(child, below))

@@ -20,20 +20,21 @@ pub(super) struct Version(u64);
 /// Versions of nodes by the offsets of their blocks, and that of the root word.
 #[derive(Debug)]
 pub(super) struct Versions {
-    node_length: u64,
+    /// Two blocks begin at least this power of two apart.
+    shift: u32,
     nodes: Table<AtomicU64>,
     pub(super) root: AtomicU64,
 }
 
 impl Versions {
     pub(super) fn new(node_length: u64) -> Self {
-        Self { node_length, nodes: Table::new(), root: AtomicU64::new(0) }
+        Self { shift: node_length.ilog2(), nodes: Table::new(), root: AtomicU64::new(0) }
     }
 
-    /// The word of a node. Two blocks begin at least a node's length apart.
+    /// The word of a node.
     #[inline]
     pub(super) fn of(&self, node: u64) -> &AtomicU64 {
-        self.nodes.get(node / self.node_length)
+        self.nodes.get(node >> self.shift)
     }
 
     /// Lets threads use a block that was acquired as a node. No reader of the block's last node is

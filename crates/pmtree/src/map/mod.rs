@@ -197,7 +197,8 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
         let (length, first_word) = (EXTENSION_LENGTH, Q::KIND.word());
         let extension = Extension { layout_id: LAYOUT_ID, length, first_word, verify: Self::verify };
         let node_length = options.node_length.unwrap_or_else(|| node_length(key_words));
-        let of_tree = btree::Options { node_length, pool: options.pool.clone(), logs: btree::LogOptions::default() };
+        let of_tree =
+            btree::Options { node_length, pool: options.pool.clone(), ..btree::Options::new(options.pool.domain) };
         let tree = tree::make(place, key_words, &of_tree, &extension, is_new)?;
         let first = tree.extension() + LINE_LENGTH;
         notes::recover(tree.pool(), first, tree.key_words(), |key| block_of(&*tree, key))?;

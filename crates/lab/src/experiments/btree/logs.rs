@@ -118,7 +118,8 @@ fn time_openings(setup: &Setup, emit: &mut Emit<'_>, count: u64) -> Result<()> {
     drop(grown(folder.path(), &options(PersistenceDomain::PageCache, LogOptions::default()), &keys)?);
     for replayers in REPLAYERS {
         progress(&format!("{replayers} replayers"));
-        let options = options(PersistenceDomain::PageCache, LogOptions { replayers, ..LogOptions::default() });
+        let options =
+            Options { recovery_threads: replayers, ..options(PersistenceDomain::PageCache, LogOptions::default()) };
         let mut times = Vec::new();
         for _ in 0..setup.rounds {
             let start = Instant::now();

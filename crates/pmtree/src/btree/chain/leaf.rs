@@ -132,7 +132,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             return Ok(Changed::Done);
         }
         let number = row.load(LEAF);
-        let mut words = record::delta(number, row.load(HEAD), key, value);
+        let mut words = record::delta((number, count), row.load(HEAD), key, value);
         let appended = self.chains.logs.append(&self.pool, number, &mut words)?;
         self.chains.store(leaf, HEAD, appended.offset);
         self.chains.store(leaf, DELTAS, row.load(DELTAS) + 1);
@@ -145,6 +145,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Writes a base for a locked leaf, which replaces its chain.
     pub(super) fn add_base(&self, leaf: u64, range: &Range<K>, entries: &[Entry<K, V>]) -> Result<()> {
         let row = self.node(leaf)?;
+        if entries.len() > self.layout.leaf_capacity {
+            return Err(self.damaged(row.load(HEAD), "a chain has more entries than its records state"));
+        }
         let number = row.load(LEAF);
         let mut words = record::base(number, range, entries);
         let appended = self.chains.logs.append(&self.pool, number, &mut words)?;

@@ -109,9 +109,9 @@ impl Logs {
         self.logs.len()
     }
 
-    /// The log of a leaf.
+    /// The log of a leaf. Numbers of leaves are dense, so each log gets the same share of them.
     pub(super) fn of(&self, leaf: u64) -> usize {
-        (leaf.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % self.logs.len()
+        (leaf % self.logs.len() as u64) as usize
     }
 
     /// Appends a record to the log of its leaf, durably. The caller has locked the leaf.
@@ -142,12 +142,17 @@ impl Logs {
         last.lines += lines;
         segments.next += length;
         drop(segments);
-        let written = log.written_lines.fetch_add(lines, Ordering::Relaxed) + lines;
-        let live = log.live_lines.fetch_add(lines, Ordering::Relaxed) + lines;
-        if written.saturating_sub(live) * 100 > written * self.garbage_percent {
+        log.written_lines.fetch_add(lines, Ordering::Relaxed);
+        log.live_lines.fetch_add(lines, Ordering::Relaxed);
+        if self.has_too_much_garbage(log) {
             self.due.store(index as u64 + 1, Ordering::Relaxed);
         }
         Ok(Appended { offset, number, lines })
+    }
+
+    fn has_too_much_garbage(&self, log: &Log) -> bool {
+        let [written, live] = [&log.written_lines, &log.live_lines].map(|lines| lines.load(Ordering::Relaxed));
+        written.saturating_sub(live) * 100 > written * self.garbage_percent
     }
 
     /// Notes that a segment gets no more records.
@@ -162,9 +167,9 @@ impl Logs {
         self.logs[self.of(leaf)].live_lines.fetch_sub(lines, Ordering::Relaxed);
     }
 
-    /// Notes that an opening has found lines of a leaf.
-    pub(super) fn keep(&self, leaf: u64, lines: u64) {
-        self.logs[self.of(leaf)].live_lines.fetch_add(lines, Ordering::Relaxed);
+    /// Notes that an opening has found lines of leaves in a log.
+    pub(super) fn keep(&self, log: usize, lines: u64) {
+        self.logs[log].live_lines.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Offset of the word that links the first segment of a log.
@@ -196,7 +201,10 @@ impl Logs {
             return None;
         }
         let index = self.due.swap(NOTHING_DUE, Ordering::Relaxed).checked_sub(1)? as usize;
-        (!self.logs[index].is_collected.swap(true, Ordering::Acquire)).then_some(index)
+        // While a segment is collected, its records and their new bases are both there. So the log
+        // of a short collection would always be due again.
+        let is_due = self.has_too_much_garbage(&self.logs[index]);
+        (is_due && !self.logs[index].is_collected.swap(true, Ordering::Acquire)).then_some(index)
     }
 
     pub(super) fn end_collection(&self, log: usize) {

@@ -18,4 +18,4 @@ mod rows;
 
 pub use method::BTreeLs;
 pub(super) use replay::{Replay, replay};
-pub(super) use rows::{Chains, Shape, heads_length, shape, shape_of};
+pub(super) use rows::{Chains, Shape, heads_length, prefetched, shape, shape_of};

@@ -1,6 +1,6 @@
 //! Records: the changes and the contents of leaves, as words in the lines of a log.
 //!
-//! - word 0: the kind, the number of entries (in a base), and the number of the leaf.
+//! - word 0: the kind, the number of entries that the leaf has then, and the number of the leaf.
 //! - word 1: the number of the record.
 //! - word 2: in a delta, the offset of the record before it, or 0; in a base, whether its range has
 //!   an end.
@@ -50,7 +50,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) kind: Kind,
-    /// Entries of a base.
+    /// Entries of the leaf with this record.
     pub(super) count: usize,
     /// The number of the leaf.
     pub(super) leaf: u64,
@@ -91,15 +91,16 @@ pub(super) struct Range<const K: usize> {
     pub(super) high: Option<[u64; K]>,
 }
 
-/// The words of a delta. Its number follows when it is appended.
+/// The words of a delta to a leaf that has `count` entries then. Its number follows when it is
+/// appended.
 pub(super) fn delta<const K: usize, const V: usize>(
-    leaf: u64,
+    (leaf, count): (u64, usize),
     previous: u64,
     key: &[u64; K],
     value: Option<&[u64; V]>,
 ) -> Vec<u64> {
     let kind = if value.is_some() { Kind::Put } else { Kind::Remove };
-    let mut words = vec![Header { kind, count: 0, leaf }.word(), 0, previous];
+    let mut words = vec![Header { kind, count, leaf }.word(), 0, previous];
     words.extend_from_slice(key);
     words.extend_from_slice(value.map_or(&[], |value| value));
     words

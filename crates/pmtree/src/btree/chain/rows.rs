@@ -1,7 +1,5 @@
 //! The mapping table: for each leaf, a row in memory that leads to its chain.
 
-use std::collections::BTreeSet;
-
 use terrane_pmem::{Arena, Backend, LINE_LENGTH, Pool, View};
 use terrane_storage::sync::{AtomicU64, Mutex, Ordering};
 
@@ -58,8 +56,7 @@ impl Chains {
         heads: u64,
         options: &LogOptions,
     ) -> Self {
-        // Rows of more words would not be searched faster.
-        let prefetched = options.prefetched.min(PREFETCHED_MAX);
+        let prefetched = prefetched(options);
         Self {
             logs: Logs::new(count, heads, segment_length, options.garbage_percent),
             rows: Arena::new(1 + LOW + 2 * K + prefetched),
@@ -88,9 +85,11 @@ impl Chains {
     }
 
     /// Takes the numbers of the leaves that an opening has found.
-    pub(super) fn take_numbers(&self, leaves: &BTreeSet<u64>) {
-        let next = leaves.last().map_or(0, |last| last + 1);
-        let free = (0..next).filter(|number| !leaves.contains(number)).collect();
+    pub(super) fn take_numbers(&self, leaves: impl Iterator<Item = u64> + Clone) {
+        let next = leaves.clone().max().map_or(0, |last| last + 1);
+        let mut is_taken = vec![false; next as usize];
+        leaves.for_each(|leaf| is_taken[leaf as usize] = true);
+        let free = (0..next).zip(is_taken).filter(|(_, is_taken)| !is_taken).map(|(number, _)| number).collect();
         *self.numbers.lock() = Numbers { free, next };
     }
 
@@ -167,6 +166,11 @@ impl Chains {
 
 /// The most deltas that a row has the places of.
 const PREFETCHED_MAX: usize = 16;
+
+/// Deltas that a row has the places of. Rows of more words would not be searched faster.
+pub(in super::super) fn prefetched(options: &LogOptions) -> usize {
+    options.prefetched.min(PREFETCHED_MAX)
+}
 
 /// The range of a leaf.
 #[inline]
