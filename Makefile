@@ -108,6 +108,7 @@ differential: $(DIFFERENTIAL)/python/installed
 
 bench-sql: optimised-package
 	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/speed.py --program $(TARGET)/release/terrane
+	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/writing.py
 
 bench-python: optimised-package
 	PYTHONPATH=$(DIFFERENTIAL)/package $(DIFFERENTIAL)/python/bin/python differential/python_speed.py --wheels $(TARGET)/wheels

@@ -8,9 +8,9 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 use std::sync::{Arc, Mutex, PoisonError};
 use terrane::schema::{GeometryColumn, Schema};
-use terrane::{CoordinateSystem, Query, Rows, Snapshot};
+use terrane::{Query, Rows, Snapshot};
 use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
-use terrane_sql::{Answer, Sorting, SqlError};
+use terrane_sql::{Answer, Sorting, SqlError, srid_of};
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
@@ -20,7 +20,6 @@ use crate::unlocked::unlocked;
 use crate::values::Types;
 
 /// The key of a field's metadata that holds the reference system.
-const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
 
 /// Rows as they are found, of a query or of a statement.
 pub enum Reading {
@@ -267,16 +266,12 @@ impl PyAnswer {
 
     /// The coordinate reference system, if coordinates are longitude and latitude.
     #[getter]
-    fn crs(&self) -> Option<&'static str> {
-        let is_lonlat = match self.dataset_schema() {
-            Some(schema) => schema.system == CoordinateSystem::LonLat,
-            None => {
-                let mut metadata =
-                    self.schema.fields().iter().filter_map(|field| field.metadata().get(EXTENSION_METADATA));
-                metadata.any(|metadata| metadata.contains("OGC:CRS84") || metadata.contains("EPSG:4326"))
-            }
+    fn crs(&self) -> Option<String> {
+        let srid = match self.dataset_schema() {
+            Some(schema) => i64::from(schema.srid()),
+            None => self.schema.fields().iter().find_map(|field| srid_of(field)).unwrap_or(0),
         };
-        is_lonlat.then_some("EPSG:4326")
+        (srid != 0).then(|| format!("EPSG:{srid}"))
     }
 
     /// All rows as tuples; with `limit`, the first of them. Geometries are WKT.
@@ -310,7 +305,7 @@ impl PyAnswer {
                 None => return Err(usage("the statement selects no geometry, so there is no map of it").into()),
             },
         };
-        let planar = self.crs().is_none();
+        let planar = self.crs().is_none_or(|crs| crs != "EPSG:4326");
         let options = WriteOptions { geometry, planar, ..WriteOptions::default() };
         let mut page = Vec::new();
         let failed = |error: WriteError| usage(error);

@@ -98,6 +98,19 @@ def test_what_is_shown(db, places):
     result = places.query(where="id = 3")
     assert "San José" in repr(result) and repr(result).endswith("1 row")
     assert "<td>San José</td>" in result._repr_html_()
+    assert result._repr_html_().count("h0") == 1, "the picture has its place"
+    assert "<svg" not in places.query(where="id < 0")._repr_html_(), "nothing, so no picture"
+    shapes = db.sql("SELECT 'POLYGON((0 0,4 0,4 4,0 0),(1 0.5,2 0.5,2 1,1 0.5))'::geometry AS a, ST_Point(1, 2) AS b")
+    picture = shapes._repr_html_()
+    assert picture.count('Z"') == 2 and picture.count("h0") == 1, "two rings and a point"
+
+
+def test_planes_with_a_number_keep_it(db):
+    db.sql("CREATE TABLE plots (id BIGINT PRIMARY KEY, shape GEOMETRY(Point, 25833))")
+    db.sql("INSERT INTO plots VALUES (1, 'POINT(391390 5817855)')")
+    assert db["plots"].query().crs == db.sql("SELECT shape FROM plots").crs == "EPSG:25833"
+    assert db["plots"].query().gdf().crs.to_epsg() == 25833
+    assert db.sql("SELECT 1 AS one").crs is None
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ pub(crate) fn is_geography(field: &Field) -> bool {
 }
 
 /// The reference system of a column of geometries: 0 if it is unknown.
-pub(crate) fn srid_of(field: &Field) -> Option<i64> {
+pub fn srid_of(field: &Field) -> Option<i64> {
     if !is_geometry(field) {
         return None;
     }

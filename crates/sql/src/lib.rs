@@ -35,6 +35,7 @@ mod write;
 
 pub use error::SqlError;
 pub use files::{CallerTable, CallerTables};
+pub use geometry::srid_of;
 pub use prepared::Param;
 pub use session::{Answer, Script, Session, SessionOptions};
 pub use sort::Sorting;

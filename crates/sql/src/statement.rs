@@ -43,18 +43,19 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Statement>, SqlError> {
         )));
     }
     let mut statements = Vec::new();
-    for tokens in tokens.split(|token| token.token == Token::SemiColon) {
+    let mut tokens = tokens.into_iter().peekable();
+    while tokens.peek().is_some() {
+        let tokens: Vec<_> = tokens.by_ref().take_while(|token| token.token != Token::SemiColon).collect();
         let first = tokens.iter().find(|token| !matches!(token.token, Token::Whitespace(_)));
         let Some(first) = first else { continue };
         // The COPY of DataFusion is another one.
         if matches!(&first.token, Token::Word(word) if word.keyword == Keyword::COPY) {
             let parser = Parser::new(&dialect).with_recursion_limit(NESTING_MAX);
-            let copy = parser.with_tokens_with_locations(tokens.to_vec()).parse_statements().map_err(parser_failed)?;
+            let copy = parser.with_tokens_with_locations(tokens).parse_statements().map_err(parser_failed)?;
             statements.extend(copy.into_iter().map(|copy| Statement::Statement(Box::new(copy))));
             continue;
         }
-        let parser =
-            DFParserBuilder::new(tokens.to_vec()).with_dialect(&dialect).with_recursion_limit(NESTING_MAX).build();
+        let parser = DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(NESTING_MAX).build();
         statements.extend(parser.and_then(|mut parser| parser.parse_statements()).map_err(failed)?);
     }
     statements.iter_mut().try_for_each(balance_statement)?;

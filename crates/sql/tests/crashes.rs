@@ -1,6 +1,6 @@
-//! The power is cut, and storage fails, while statements write. What was acknowledged is there. Of
-//! the statement in progress there is each record as before or as after it, or all of them
-//! together if it is atomic.
+//! The power is cut, and storage fails, while statements write. Acknowledged statements are there.
+//! Of the one in progress, each record is as before or as after it; all of them together if it is
+//! atomic.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -134,7 +134,7 @@ fn states() -> Vec<State> {
     states
 }
 
-/// What is wrong with a state if so many steps were acknowledged and the next one was in progress.
+/// What is wrong with a state if a number of steps was acknowledged and the next one in progress.
 fn violation(states: &[State], acknowledged: usize, found: &State) -> Option<String> {
     let before = &states[acknowledged];
     let Some(after) = states.get(acknowledged + 1) else {

@@ -1,5 +1,7 @@
 """Answers as objects of other packages, which are imported when they are asked for."""
 
+import math
+import re
 import sys
 from html import escape
 
@@ -114,4 +116,56 @@ def html(result):
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row) + "</tr>" for row in rows[:_SHOWN]
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_rest(result, rows)}</p>"
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{_rest(result, rows)}</p>"
+    return _thumbnail(result) + table
+
+
+# How many rows a thumbnail shows, and how many positions of each line.
+_DRAWN = 300
+_POSITIONS = 200
+_WIDTH, _HEIGHT, _MARGIN = 200, 150, 6
+
+
+def _thumbnail(result):
+    """A picture of the first geometries as SVG; nothing if there are none."""
+    names = [name for name, _ in result.types]
+    geometries = [names.index(name) for name in result.geometry_columns]
+    places = [names.index(name) for name in result.point_columns or () if name in names]
+    points, lines = [], []
+    if not geometries and len(places) != 2:
+        return ""
+    for row in result.fetchall(_DRAWN):
+        for text in (row[column] for column in geometries):
+            for part in re.findall(r"([A-Z]*)[ ZM]*\(+([^()]+)\)", text or ""):
+                positions = [tuple(map(float, position.split()[:2])) for position in part[1].split(",")]
+                if "POINT" in text[:10]:
+                    points.extend(positions)
+                else:
+                    lines.append((positions[:: len(positions) // _POSITIONS + 1], "POLYGON" in text))
+        if not geometries and None not in (row[places[0]], row[places[1]]):
+            points.append((row[places[0]], row[places[1]]))
+    all_positions = points + [position for line, _ in lines for position in line]
+    if not all_positions:
+        return ""
+    xs, ys = zip(*all_positions)
+    # Degrees of longitude are shorter away from the equator.
+    flat = math.cos(math.radians((min(ys) + max(ys)) / 2)) if result.crs == "EPSG:4326" else 1.0
+    span_x, span_y = (max(xs) - min(xs)) * flat or 1e-9, max(ys) - min(ys) or 1e-9
+    scale = min((_WIDTH - 2 * _MARGIN) / span_x, (_HEIGHT - 2 * _MARGIN) / span_y)
+    left = (_WIDTH - span_x * scale) / 2
+    top = (_HEIGHT - span_y * scale) / 2
+
+    def at(position):
+        return f"{left + (position[0] - min_x) * flat * scale:.1f} {top + (max_y - position[1]) * scale:.1f}"
+
+    min_x, max_y = min(xs), max(ys)
+    drawn = []
+    for line, is_closed in lines:
+        path = "M" + "L".join(map(at, line)) + ("Z" if is_closed else "")
+        drawn.append(f'<path d="{path}" fill="{"#4a90d9" if is_closed else "none"}" fill-opacity="0.25"/>')
+    if points:
+        drawn.append(f'<path d="{"".join(f"M{at(point)}h0" for point in points)}" stroke-width="4" stroke-linecap="round"/>')
+    return (
+        f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" stroke="#2b6cb0" stroke-width="0.7" '
+        f'style="float: right; border: 1px solid #ddd">{"".join(drawn)}</svg>'
+    )
