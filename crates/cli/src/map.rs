@@ -13,6 +13,7 @@ use crate::{output, place, query};
 
 pub fn run(arguments: &MapArguments, common: &Common, messages: &Messages) -> Result<(), Failure> {
     let (conditions, systems) = query::build(&arguments.conditions)?;
+    let conditions = query::limited(conditions, &arguments.conditions, 0);
     let store = place::open_to_query(&arguments.store, common, messages)?;
     let dataset = store.dataset(&arguments.dataset)?;
     let schema = dataset.schema();
@@ -33,5 +34,5 @@ pub fn run(arguments: &MapArguments, common: &Common, messages: &Messages) -> Re
             output::rows_to(file, OutputFormat::Map, &schema, working_memory)
         }
     };
-    query::print_rows(&dataset, &conditions, writer, messages).map(drop)
+    query::print_rows(&dataset, &conditions, 0, writer, messages).map(drop)
 }

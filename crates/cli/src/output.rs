@@ -90,15 +90,15 @@ pub fn answers_to_stdout(format: OutputFormat, options: WriteOptions, working_me
 
 /// Writes all batches of a result with this schema, and prints notices on what the format cannot
 /// express.
-pub fn print_batches(
+pub fn print_batches<E: Into<Failure>>(
     schema: &SchemaRef,
-    batches: &mut impl Iterator<Item = terrane::Result<RecordBatch>>,
+    batches: &mut impl Iterator<Item = Result<RecordBatch, E>>,
     mut writer: Box<dyn Writer>,
     messages: &Messages,
 ) -> Result<(), Failure> {
     writer.begin(schema)?;
     for batch in batches {
-        writer.write(&batch?)?;
+        writer.write(&batch.map_err(Into::into)?)?;
     }
     writer.finish()?;
     if let Some(notice) = writer.notice() {

@@ -1,5 +1,6 @@
 //! `terrane query`: prints the records that meet all conditions.
 
+use arrow_array::RecordBatch;
 use terrane::schema::Schema;
 use terrane::{Condition, Dataset, Explanation, Filter, Query};
 use terrane_formats::Writer;
@@ -21,10 +22,15 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     systems.iter().try_for_each(|system| system.check(schema.system))?;
     warn_of_condition(arguments.conditions.condition.as_ref(), &schema, messages);
     let explanation = match arguments.count {
-        true => count(&dataset, &schema, &query, arguments.explain)?,
+        true => count(&dataset, &schema, &limited(query, &arguments.conditions, 0), arguments.explain)?,
         false => {
             let writer = output::rows_to_stdout(output::row_format(format)?, &schema, place::working_memory(common));
-            Some(print_rows(&dataset, &query, writer, messages)?)
+            #[cfg(feature = "sql")]
+            if let Some(order) = &arguments.order_by {
+                return print_sorted(&dataset, query, order, (arguments, common), writer, messages);
+            }
+            let query = limited(with_columns(query, &arguments.columns), &arguments.conditions, arguments.offset);
+            Some(print_rows(&dataset, &query, arguments.offset, writer, messages)?)
         }
     };
     match explanation.filter(|_| arguments.explain) {
@@ -33,7 +39,7 @@ pub fn run(arguments: &QueryArguments, common: &Common, messages: &Messages) -> 
     }
 }
 
-/// The query, and the reference systems that its geometries declare.
+/// The query without a limit, and the reference systems that its geometries declare.
 pub fn build(flags: &ConditionFlags) -> Result<(Query, Vec<DeclaredSystem>), Failure> {
     let mut query = Query::new();
     let mut systems = Vec::new();
@@ -63,25 +69,81 @@ pub fn build(flags: &ConditionFlags) -> Result<(Query, Vec<DeclaredSystem>), Fai
     if let Some([x, y]) = flags.nearest {
         query = query.nearest(x, y, flags.k);
     }
-    if let Some(limit) = flags.limit {
-        query = query.limit(limit);
-    }
     if let Some(name) = &flags.index {
         query = query.using_index(name);
     }
     Ok((query, systems))
 }
 
+/// The query of some columns; all of them if none is named.
+fn with_columns(query: Query, columns: &[String]) -> Query {
+    if columns.is_empty() { query } else { query.columns(columns) }
+}
+
+/// The query with the limit of the flags, which does not count rows that are left out.
+pub fn limited(query: Query, flags: &ConditionFlags, offset: u64) -> Query {
+    match flags.limit {
+        Some(limit) => query.limit(limit.saturating_add(offset)),
+        None => query,
+    }
+}
+
+/// Prints the rows of a query but the first ones.
 pub fn print_rows(
     dataset: &Dataset,
     query: &Query,
+    offset: u64,
     writer: Box<dyn Writer>,
     messages: &Messages,
 ) -> Result<Explanation, Failure> {
     let mut rows = dataset.query(query)?;
     let schema = rows.schema().clone();
-    output::print_batches(&schema, &mut rows, writer, messages)?;
+    output::print_batches(&schema, &mut after(&mut rows, offset), writer, messages)?;
     Ok(rows.explanation())
+}
+
+/// The rows behind the first ones.
+fn after<E>(
+    batches: impl Iterator<Item = Result<RecordBatch, E>>,
+    offset: u64,
+) -> impl Iterator<Item = Result<RecordBatch, E>> {
+    let mut left = usize::try_from(offset).unwrap_or(usize::MAX);
+    batches.filter_map(move |batch| match batch {
+        Ok(batch) => {
+            let skipped = left.min(batch.num_rows());
+            left -= skipped;
+            (skipped < batch.num_rows()).then(|| Ok(batch.slice(skipped, batch.num_rows() - skipped)))
+        }
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// Prints the rows of a query in an order.
+#[cfg(feature = "sql")]
+fn print_sorted(
+    dataset: &Dataset,
+    query: Query,
+    order: &str,
+    (arguments, common): (&QueryArguments, &Common),
+    writer: Box<dyn Writer>,
+    messages: &Messages,
+) -> Result<(), Failure> {
+    use terrane_sql::{Session, Sorting, order_of};
+    let by = order_of(&[order.to_owned()], &dataset.schema());
+    let by = by.map_err(|reason| Failure::usage(format!("--order-by: {reason}")))?;
+    let columns = (!arguments.columns.is_empty()).then(|| arguments.columns.clone());
+    let limit = arguments.conditions.limit.map(|limit| limit.saturating_add(arguments.offset));
+    let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut read = arguments.columns.clone();
+    if columns.is_some() {
+        read.extend(by.iter().map(|(name, _)| name.clone()).filter(|name| !arguments.columns.contains(name)));
+    }
+    let rows = dataset.query(&with_columns(query, &read))?;
+    let schema = rows.schema().clone();
+    let session = Session::new(&place::session_options(common))?;
+    let sorted = session.sort(&schema, rows, Sorting { by, limit, columns })?;
+    let schema = sorted.schema().clone();
+    output::print_batches(&schema, &mut after(sorted, arguments.offset), writer, messages)
 }
 
 /// Prints the number of rows. An explanation excludes the shortcuts of a mere count, so it is made

@@ -38,6 +38,6 @@ pub use files::{CallerTable, CallerTables};
 pub use geometry::srid_of;
 pub use prepared::Param;
 pub use session::{Answer, Script, Session, SessionOptions};
-pub use sort::Sorting;
+pub use sort::{Sorting, order_of};
 pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
 pub use write::write_options;

@@ -9,6 +9,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use std::sync::Arc;
+use terrane::schema::{GeometryColumn, Schema};
 
 use crate::streamed::{Batches, StreamedTable};
 
@@ -22,6 +23,43 @@ pub struct Sorting {
     pub limit: Option<usize>,
     /// The columns of the answer; all of them if not given.
     pub columns: Option<Vec<String>>,
+}
+
+/// The columns of an order such as `speed desc, id`, each with whether it descends; or what is
+/// wrong with it. Names with commas are given in items of their own.
+pub fn order_of(items: &[String], schema: &Schema) -> std::result::Result<Vec<(String, bool)>, String> {
+    let arrow = schema.to_arrow();
+    let is_column = |name: &str| arrow.index_of(name).is_ok();
+    let items = match items {
+        [text] if !is_column(text) => text.split(',').map(str::to_owned).collect(),
+        items => items.to_vec(),
+    };
+    let columns =
+        items.iter().map(|item| ordered_column(item, &is_column)).collect::<std::result::Result<Vec<_>, _>>()?;
+    if let GeometryColumn::Geometry { name } = &schema.geometry
+        && columns.iter().any(|(column, _)| column == name)
+    {
+        return Err(format!("geometries such as {name:?} have no order"));
+    }
+    Ok(columns)
+}
+
+fn ordered_column(item: &str, is_column: &dyn Fn(&str) -> bool) -> std::result::Result<(String, bool), String> {
+    if is_column(item) {
+        return Ok((item.to_owned(), false));
+    }
+    let item = item.trim();
+    let (name, descends) = match item.rsplit_once(char::is_whitespace) {
+        Some((name, word)) if word.eq_ignore_ascii_case("desc") => (name.trim_end(), true),
+        Some((name, word)) if word.eq_ignore_ascii_case("asc") => (name.trim_end(), false),
+        _ => (item, false),
+    };
+    let quoted = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let name = quoted.map_or_else(|| name.to_owned(), |inner| inner.replace("\"\"", "\""));
+    match is_column(&name) {
+        true => Ok((name, descends)),
+        false => Err(format!("there is no column {name:?}; write a column, or a column and desc")),
+    }
 }
 
 fn column(name: &str) -> Expr {

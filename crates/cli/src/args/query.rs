@@ -79,7 +79,8 @@ Examples:
   terrane query s.terrane rides --circle -122.3937,37.7955,500 --format csv
   terrane query s.terrane rides --within @mission.wkt --nearest -122.42,37.76 --explain
   terrane query s.terrane rides --where \"cab_id in (7, 12) and pickup_ts >= '2008-05-18'\"
-  terrane query s.terrane cities --match 'new york' --where 'pop_max > 1e6'")]
+  terrane query s.terrane cities --match 'new york' --where 'pop_max > 1e6'
+  terrane query s.terrane cities --columns name,pop_max --order-by 'pop_max desc' --limit 10")]
 pub struct QueryArguments {
     /// Directory of the store.
     pub store: PathBuf,
@@ -87,6 +88,16 @@ pub struct QueryArguments {
     pub dataset: String,
     #[command(flatten)]
     pub conditions: ConditionFlags,
+    /// Columns to print, in this order [default: all].
+    #[arg(long, value_name = "C,…", value_delimiter = ',', conflicts_with = "count")]
+    pub columns: Vec<String>,
+    /// Order of the rows: columns, each with `desc` where it descends.
+    #[cfg(feature = "sql")]
+    #[arg(long, value_name = "'C [desc],…'", conflicts_with_all = ["count", "explain"])]
+    pub order_by: Option<String>,
+    /// Number of first rows to leave out.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "count")]
+    pub offset: u64,
     /// Print only the number of rows.
     #[arg(long)]
     pub count: bool,

@@ -171,3 +171,25 @@ fn maps_are_the_pages_of_query() {
     terrane("map", &sandbox.store(), &wrong).exits(2);
     assert_eq!(std::fs::read_to_string(&page).expect("a page"), written, "an error leaves the earlier page");
 }
+
+#[test]
+fn columns_order_and_offset_are_those_asked_for() {
+    let sandbox = cities();
+    let query = |flags: &[&str]| {
+        terrane("query", &sandbox.store(), &[&["cities", "--format", "csv"], flags].concat()).exits(0).text()
+    };
+    let all = query(&["--columns", "name,key"]);
+    assert_eq!(all.lines().next(), Some("name,key"));
+    assert_eq!(query(&["--columns", "name,key", "--limit", "5"]).lines().count(), 6);
+    let rest = query(&["--columns", "name,key", "--offset", "195"]);
+    assert_eq!(rest.lines().skip(1).collect::<Vec<_>>(), all.lines().skip(196).collect::<Vec<_>>());
+    assert_eq!(query(&["--columns", "key", "--offset", "1000"]).lines().count(), 1);
+    if cfg!(feature = "sql") {
+        let largest = query(&["--columns", "name", "--order-by", "pop_max desc, name", "--limit", "3"]);
+        assert_eq!(largest, "name\nTokyo\nNew York\nMexico City\n");
+        let next = query(&["--columns", "name", "--order-by", "pop_max desc", "--limit", "1", "--offset", "2"]);
+        assert_eq!(next, "name\nMexico City\n");
+        let wrong = terrane("query", &sandbox.store(), &["cities", "--order-by", "size"]).exits(2);
+        wrong.says("--order-by: there is no column \"size\"");
+    }
+}
