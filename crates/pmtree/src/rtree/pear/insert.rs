@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Guard, Site};
 
-use super::layout::{BITMAP, DIRTY};
+use super::layout::{BITMAP, DEAD, DIRTY};
 use super::lock::Locked;
 use super::node::Node;
 use super::split::Outcome;
@@ -79,9 +79,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let (mut way, mut all_chosen) = (Way::new(), Slots::new());
         let mut at = self.root();
         let mut node = self.node(at)?;
+        let mut parent = None;
         loop {
             if self.is_stale(&node) {
                 self.repair(way.last().copied(), at, guard)?;
+                return Ok(None);
+            }
+            if node.sequence() == DEAD {
+                self.check_dead(parent.as_ref().map(|(parent, sequence)| (parent, *sequence)), &node)?;
                 return Ok(None);
             }
             way.push(at);
@@ -89,12 +94,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             if level == 0 {
                 return Ok(Some((way, all_chosen)));
             }
-            let chosen = loop {
-                let Some(sequence) = self.await_even(&node) else { return Ok(None) };
+            let (chosen, sequence) = loop {
+                let Some(sequence) = self.await_even(&node)? else { return Ok(None) };
                 let chosen = node.least_enlargement(level, node.bitmap(), rect);
                 let child = chosen.map(|slot| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
-                    break child;
+                    break (child, sequence);
                 }
             };
             let Some((slot, child)) = chosen else {
@@ -102,7 +107,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             };
             all_chosen.push(slot);
             node.prefetch(child);
-            node = self.child_of(&node, child)?;
+            let child_node = self.child_of(&node, child)?;
+            parent = Some((std::mem::replace(&mut node, child_node), sequence));
             at = child;
         }
     }
@@ -125,7 +131,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// The child was in a slot, and is likely to be there still.
     fn enlarge(&self, parent: u64, (child, slot): (u64, usize), rect: &Rect<D>) -> Result<bool> {
         let node = self.node(parent)?;
-        let Some(sequence) = self.await_even(&node) else { return Ok(false) };
+        let Some(sequence) = self.await_even(&node)? else { return Ok(false) };
         let level = node.level();
         let is_there = node.bitmap() >> slot & 1 == 1 && node.target(level, slot) == child;
         let Some(slot) = is_there.then_some(slot).or_else(|| node.slot_of(child)) else { return Ok(false) };
