@@ -73,7 +73,7 @@ fn works_at<T: TestedTree<2>>(pages: u64, options: &T::Options, between: impl Fn
 }
 
 fn capacities() -> impl Iterator<Item = u64> {
-    (1..64).step_by(if is_soak() { 1 } else { 3 }).chain(1..8)
+    (1..64).filter(|pages| is_soak() || *pages < 8 || pages % 8 == 0)
 }
 
 #[test]
@@ -83,7 +83,8 @@ fn a_pear_tree_refuses_what_it_has_no_space_for_at_every_capacity() {
         [Budget::Nodes(0), Budget::Nodes(1), Budget::Nodes(5), Budget::Levels(0), Budget::Levels(1), Budget::Levels(9)];
     let mut worked = 0;
     for (budget, fan_out) in budgets.into_iter().flat_map(|budget| [(budget, 4), (budget, 38)]) {
-        for persisting in [Persisting::InPlace, Persisting::Background] {
+        let modes = [Persisting::InPlace, Persisting::Background];
+        for persisting in modes.into_iter().take(if fan_out == 4 { 2 } else { 1 }) {
             let options = Options {
                 budget,
                 persisting,

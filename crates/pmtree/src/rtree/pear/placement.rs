@@ -26,8 +26,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Changes the budget. With [`Persisting::InPlace`], nodes move at once, in either direction,
-    /// until it is kept and used. Meanwhile other threads may use the tree. If the pool has no space
-    /// for that, it is an error, and nodes that have not moved stay where they are.
+    /// until it is kept and used. Meanwhile other threads may use the tree. It is an error if the
+    /// pool has no space for that, and nodes that have not moved stay where they are.
     pub fn set_budget(&self, budget: Budget) -> Result<()> {
         self.placement.set_budget(budget);
         if self.placement.persisting == Persisting::InPlace {
