@@ -262,6 +262,12 @@ fn a_lock_that_nobody_holds_is_damage() {
         tree.assert_met("a lock and an odd number", true);
         tree.assert_met("a lock and an odd number", false);
     }
+    // The close says that there is none of an earlier session either. Operations would remove it.
+    let tree = InPool::new(COUNT);
+    let meta = word(&tree.file, tree.leaf() + META * 8) | 1;
+    let at = tree.leaf() + META * 8;
+    let check = tree.set(at, meta).open().unwrap().check();
+    assert!(check.as_ref().is_err_and(is_damage), "{check:?}");
 }
 
 /// The arena would be asked for a node that it never had.

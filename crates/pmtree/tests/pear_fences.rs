@@ -147,7 +147,8 @@ where
                 None => open(&*storage),
             };
             (self.repair)(&tree);
-            let changed = std::thread::scope(|scope| scope.spawn(|| (self.change)(&tree)).join().unwrap());
+            let change = &self.change;
+            let changed = std::thread::scope(|scope| scope.spawn(|| change(&tree)).join().unwrap());
             drop(tree);
             is_right &= restarted.images(restarted.events(), &NOTHING_LEFT, 1).all(|image| {
                 let opened = Tree::open(&*image.storage(), "tree", &options);
@@ -174,7 +175,7 @@ fn insertions_into_what_has_left(dropped: Option<Instruction>) -> (usize, bool) 
         site: "pear.recover.dying.clear",
         repair: |_: &Tree| {},
         change: |tree: &Tree| new.iter().for_each(|rect| tree.insert(rect, 1).unwrap()),
-        is_right: |tree: &mut Tree, ()| new.iter().all(|rect| tree.contains(rect, 1).is_ok_and(|found| found)),
+        is_right: |tree: &mut Tree, _: &()| new.iter().all(|rect| tree.contains(rect, 1).is_ok_and(|found| found)),
     };
     later.try_all((&controller, grown), &images, dropped)
 }

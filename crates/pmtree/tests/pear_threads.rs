@@ -126,6 +126,57 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     }
 }
 
+/// A single operation that moves entries between the leaves of a line, below one root.
+enum Move {
+    Redistribution,
+    Merge,
+    Split,
+}
+
+/// Hole 9. Nothing else that the operation does changes a number that the search has read.
+#[test]
+fn one_move_of_entries_between_any_two_loads_of_a_search_loses_and_repeats_nothing() {
+    let at = |x: u64| Rect::point([x as f64, 0.0]).unwrap();
+    let window = |tree: &Tree| {
+        let mut seen = Vec::new();
+        tree.window(&everything(), |_, payload| seen.push(payload)).unwrap();
+        seen
+    };
+    let nearest = |tree: &Tree| {
+        let found = tree.nearest(&[3.0, 0.0], 100, |_, _| true).unwrap();
+        found.into_iter().map(|(.., payload)| payload).collect()
+    };
+    let look_ups = |tree: &Tree| (1..14).filter(|&x| tree.contains(&at(x), x).unwrap()).collect();
+    let searches: [&dyn Fn(&Tree) -> Vec<u64>; 3] = [&window, &nearest, &look_ups];
+    for (search, movement) in searches
+        .iter()
+        .flat_map(|search| [Move::Redistribution, Move::Merge, Move::Split].map(|movement| (search, movement)))
+    {
+        // Two leaves. The second one is full, but for the merge.
+        let points: &[u64] = match movement {
+            Move::Redistribution | Move::Split => &[0, 1, 10, 11, 12, 13],
+            Move::Merge => &[0, 1, 10, 11, 12],
+        };
+        for number in 0.. {
+            let tree = new_tree(std::iter::empty());
+            points.iter().for_each(|&x| tree.insert(&at(x), x).unwrap());
+            let writer = tree.clone();
+            let is_split = matches!(movement, Move::Split);
+            let change = move || match is_split {
+                true => writer.insert(&at(14), 14).unwrap(),
+                false => assert!(writer.delete(&at(0), 0).unwrap()),
+            };
+            let (mut seen, was_interrupted) = interrupt(At::Load, number, change, || search(&tree));
+            seen.retain(|x| (1..14).contains(x));
+            seen.sort_unstable();
+            assert_eq!(seen, points[1..], "after {number} loads");
+            if !was_interrupted {
+                break;
+            }
+        }
+    }
+}
+
 /// Hole 9, for one leaf: its bitmap is the same as before, and another entry has the slot.
 #[test]
 fn an_entry_that_takes_the_slot_of_another_one_is_not_mixed_with_it() {

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Guard, Site};
 
-use super::layout::{BITMAP, DEAD, DIRTY};
+use super::layout::{BITMAP, DIRTY};
 use super::lock::Locked;
 use super::node::Node;
 use super::split::Outcome;
@@ -41,7 +41,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Whether the entry was inserted; if not, nodes have changed, or were split.
     fn try_insert(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
         let Some((way, chosen)) = self.descend(rect, guard)? else { return Ok(false) };
-        let Some(leaf) = self.lock(way[way.len() - 1])? else { return Ok(false) };
+        let Some(leaf) = self.lock(way[way.len() - 1])? else {
+            self.check_end(&way)?;
+            return Ok(false);
+        };
         let Some(slot) = leaf.free_slot() else {
             if self.is_unrepaired(&way)? {
                 drop(leaf);
@@ -79,14 +82,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let (mut way, mut all_chosen) = (Way::new(), Slots::new());
         let mut at = self.root();
         let mut node = self.node(at)?;
-        let mut parent = None;
         loop {
             if self.is_stale(&node) {
                 self.repair(way.last().copied(), at, guard)?;
-                return Ok(None);
-            }
-            if node.sequence() == DEAD {
-                self.check_dead(parent.as_ref().map(|(parent, sequence)| (parent, *sequence)), &node)?;
                 return Ok(None);
             }
             way.push(at);
@@ -94,12 +92,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             if level == 0 {
                 return Ok(Some((way, all_chosen)));
             }
-            let (chosen, sequence) = loop {
-                let Some(sequence) = self.await_even(&node)? else { return Ok(None) };
+            let chosen = loop {
+                let Some(sequence) = self.await_even(&node)? else {
+                    self.check_end(&way)?;
+                    return Ok(None);
+                };
                 let chosen = node.least_enlargement(level, node.bitmap(), rect);
                 let child = chosen.map(|slot| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
-                    break (child, sequence);
+                    break child;
                 }
             };
             let Some((slot, child)) = chosen else {
@@ -107,9 +108,17 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             };
             all_chosen.push(slot);
             node.prefetch(child);
-            let child_node = self.child_of(&node, child)?;
-            parent = Some((std::mem::replace(&mut node, child_node), sequence));
+            node = self.child_of(&node, child)?;
             at = child;
+        }
+    }
+
+    /// Returns an error if the last node of a way is dead, and still linked.
+    fn check_end(&self, way: &[u64]) -> Result<()> {
+        match way {
+            [.., parent, at] => self.check_dead(Some(*parent), &self.node(*at)?),
+            [at] => self.check_dead(None, &self.node(*at)?),
+            [] => Ok(()),
         }
     }
 

@@ -4,10 +4,11 @@
 //! compares the session (the paper's global version).
 //!
 //! Words of a damaged pool may say that a node is locked in this session, or odd. Nobody would ever
-//! change them. So held locks are counted in memory, and whoever waits for a lock or an even number
-//! looks there.
+//! change them. So the tree notes in memory which nodes it has ever locked in this session. Whoever
+//! waits for a lock or an even number looks there.
 
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 use terrane_pmem::Backend;
 use terrane_storage::sync::{AtomicU64, Ordering, thread};
@@ -18,40 +19,41 @@ use super::options::Gap;
 use super::tree::PearTree;
 use crate::Result;
 
-/// Counts of held locks. Several nodes share a count.
+/// The places of all nodes in the pool that were locked in this session. A bit for each place is
+/// set once, before the first lock.
 #[derive(Debug)]
-pub(super) struct Held(Box<[AtomicU64]>);
+pub(super) struct LockedPlaces([OnceLock<Box<[AtomicU64]>>; SEGMENTS]);
 
-/// Enough counts that threads rarely meet at one.
-const COUNTS_LOG2: u32 = 10;
+/// Words of the first segment. Each further one has twice as many.
+const FIRST_WORDS: u64 = 64;
 
-/// A count has the locks that are being taken or held. The bits above this number count those that
-/// were released, so that no value comes back.
-const RELEASED: u64 = 1 << 16;
+/// Enough segments for all places of 48-bit addresses.
+const SEGMENTS: usize = 36;
 
-impl Held {
+impl LockedPlaces {
     pub(super) fn new() -> Self {
-        Self((0..1 << COUNTS_LOG2).map(|_| AtomicU64::new(0)).collect())
+        Self(std::array::from_fn(|_| OnceLock::new()))
     }
 
-    fn count_of(&self, at: u64) -> &AtomicU64 {
-        let hash = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - COUNTS_LOG2);
-        &self.0[hash as usize]
+    /// The segment of a place, the word there, and the bit.
+    fn locate(place: u64) -> (usize, usize, u64) {
+        let word = place / u64::from(u64::BITS);
+        let segment = (word / FIRST_WORDS + 1).ilog2();
+        let first = FIRST_WORDS * ((1 << segment) - 1);
+        (segment as usize, (word - first) as usize, 1 << (place % u64::from(u64::BITS)))
     }
 
-    /// Before the lock is taken.
-    fn take(&self, at: u64) {
-        self.count_of(at).fetch_add(1, Ordering::AcqRel);
+    #[cold]
+    fn insert(&self, place: u64) {
+        let (segment, word, bit) = Self::locate(place);
+        let words = FIRST_WORDS << segment;
+        let words = self.0[segment].get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
+        words[word].fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// The lock was not taken.
-    fn cancel(&self, at: u64) {
-        self.count_of(at).fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// After the lock was released.
-    fn release(&self, at: u64) {
-        self.count_of(at).fetch_add(RELEASED - 1, Ordering::AcqRel);
+    fn contains(&self, place: u64) -> bool {
+        let (segment, word, bit) = Self::locate(place);
+        self.0[segment].get().is_some_and(|words| words[word].load(Ordering::Acquire) & bit != 0)
     }
 }
 
@@ -80,14 +82,13 @@ impl<const D: usize, B: Backend> Drop for Locked<'_, D, B> {
             }
             self.node.store(META, self.node.meta() & !LOCK);
         }
-        self.node.tree.held.release(self.node.at);
     }
 }
 
 impl<'a, const D: usize, B: Backend> Locked<'a, D, B> {
     /// A node that was filled with its lock. Others may meet it afterwards only.
     pub(super) fn of_new(node: Node<'a, D, B>) -> Self {
-        node.tree.held.take(node.at);
+        node.tree.note_locked(&node);
         Self { node }
     }
 }
@@ -111,7 +112,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             if let Some(locked) = self.lock_free(node) {
                 return Ok(Some(locked));
             }
-            self.check_held(&node)?;
+            self.check_locked(&node)?;
             thread::yield_now();
         }
     }
@@ -126,27 +127,26 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if meta & LOCK != 0 {
             return None;
         }
-        self.held.take(node.at);
-        if node.swap_meta(meta, locked(level_of(meta), 0, self.session)) {
-            return Some(Locked { node });
+        if session_of(meta) != self.session {
+            self.note_locked(&node);
         }
-        self.held.cancel(node.at);
-        None
+        // Made only if it is taken, since it unlocks when it is dropped.
+        node.swap_meta(meta, locked(level_of(meta), 0, self.session)).then(|| Locked { node })
     }
 
-    /// Returns an error if a node says that it is locked in this session, and nobody has locked it.
-    ///
-    /// A lock is counted before it is taken, and until after it was released. The count has not
-    /// changed, so no lock of this node was held when its words were read.
-    fn check_held(&self, node: &Node<'_, D, B>) -> Result<()> {
-        let count = self.held.count_of(node.at);
-        let before = count.load(Ordering::Acquire);
-        if !before.is_multiple_of(RELEASED) {
-            return Ok(());
+    /// Before the first lock of a node in this session.
+    fn note_locked(&self, node: &Node<'_, D, B>) {
+        if !node.is_volatile() {
+            self.locked_places.insert(node.at / self.node_length);
         }
+    }
+
+    /// Returns an error if a node says that it is locked in this session, and never was.
+    #[cold]
+    fn check_locked(&self, node: &Node<'_, D, B>) -> Result<()> {
         let meta = node.meta();
         let is_locked = meta & LOCK != 0 && session_of(meta) == self.session && node.sequence() != DEAD;
-        match is_locked && count.load(Ordering::Acquire) == before {
+        match is_locked && !node.is_volatile() && !self.locked_places.contains(node.at / self.node_length) {
             true => Err(self.damaged(node.at, "a node is locked, and nobody has locked it")),
             false => Ok(()),
         }
@@ -156,40 +156,48 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// `None` if the node is no part of the tree any more.
     #[inline]
     pub(super) fn await_even(&self, node: &Node<'_, D, B>) -> Result<Option<u64>> {
-        loop {
-            match node.sequence() {
-                DEAD => return Ok(None),
-                sequence if sequence & 1 == 0 => return Ok(Some(sequence)),
-                odd => self.check_odd(node, odd)?,
-            }
+        match node.sequence() {
+            sequence if sequence & 1 == 0 => Ok(Some(sequence)),
+            odd => self.await_change(node, odd),
         }
     }
 
-    /// Returns an error if a node with this number is not locked. A node is even before it is
-    /// unlocked.
+    /// The same for a node that had this odd number. A node is even before it is unlocked, so the
+    /// number has changed if the node has no lock.
     #[cold]
-    fn check_odd(&self, node: &Node<'_, D, B>, odd: u64) -> Result<()> {
-        if node.meta() & LOCK == 0 && node.sequence() == odd {
-            return Err(self.damaged(node.at, "the entries of a node move, and nobody has locked it"));
+    #[inline(never)]
+    fn await_change(&self, node: &Node<'_, D, B>, mut odd: u64) -> Result<Option<u64>> {
+        while odd != DEAD {
+            if node.meta() & LOCK == 0 && node.sequence() == odd {
+                return Err(self.damaged(node.at, "the entries of a node move, and nobody has locked it"));
+            }
+            self.check_locked(node)?;
+            thread::yield_now();
+            odd = match node.sequence() {
+                even if even & 1 == 0 => return Ok(Some(even)),
+                odd => odd,
+            };
         }
-        self.check_held(node)?;
-        thread::yield_now();
-        Ok(())
+        Ok(None)
     }
 
-    /// Returns an error if a dead node is the root, or is in its parent, which was read with this
-    /// number. Nobody could get past it.
+    /// Returns an error if a dead node is the root, or if its parent has it. Nobody could get past
+    /// it.
     ///
     /// A node dies after its parent has lost it. If it came to another parent before, the number of
-    /// this one has changed.
+    /// this one has changed meanwhile, or had by now.
     #[cold]
-    pub(super) fn check_dead(&self, parent: Option<(&Node<'_, D, B>, u64)>, node: &Node<'_, D, B>) -> Result<()> {
-        let is_linked = node.sequence() == DEAD
-            && match parent {
-                None => self.root() == node.at,
-                Some((_, DEAD)) => false,
-                Some((parent, sequence)) => parent.slot_of(node.at).is_some() && parent.sequence() == sequence,
-            };
+    #[inline(never)]
+    pub(super) fn check_dead(&self, parent: Option<u64>, node: &Node<'_, D, B>) -> Result<()> {
+        let is_linked = match parent {
+            None => node.sequence() == DEAD && self.root() == node.at,
+            Some(parent) => {
+                let parent = self.node(parent)?;
+                let sequence = parent.sequence();
+                let has_dead_child = node.sequence() == DEAD && parent.slot_of(node.at).is_some();
+                sequence != DEAD && has_dead_child && parent.sequence() == sequence
+            }
+        };
         match is_linked {
             true => Err(self.damaged(node.at, "a node is linked, and is said to be no part of the tree")),
             false => Ok(()),

@@ -94,8 +94,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             {
                 return Ok(moved);
             }
-            let parent = parent.map(|parent| self.node(parent)).transpose()?;
-            self.check_dead(parent.as_ref().map(|parent| (parent, parent.sequence())), &node)?;
+            self.check_dead(parent, &node)?;
             thread::yield_now();
         }
     }

@@ -78,13 +78,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             let level = node.level();
             let (sequence, bitmap, found) = loop {
                 let Some(sequence) = self.await_even(&node)? else {
-                    let parent = link.and_then(|parent| visits.iter().find(|(at, ..)| *at == parent));
-                    match parent {
-                        Some(&(parent, sequence, _)) => {
-                            self.check_dead(Some((&self.node(parent)?, sequence)), &node)?
-                        }
-                        None => self.check_dead(None, &node)?,
-                    }
+                    self.check_dead(link, &node)?;
                     return Ok(false);
                 };
                 let bitmap = node.bitmap();

@@ -114,7 +114,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 keep(target);
                 return Ok(());
             }
-            self.check_dead(None, &root)?;
+            if !is_whole {
+                self.check_dead(None, &root)?;
+            }
         }
     }
 
@@ -134,7 +136,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let level = node.level();
         let extent = target.extent();
-        if self.are_too_many(extent.visited as u64) {
+        if level > 0 && self.are_too_many(extent.visited as u64) {
             return Err(blocks::too_many(&self.pool, self.block));
         }
         loop {
@@ -193,7 +195,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         for child in children {
             let child = self.child_of(node, child)?;
             if !self.visit(Some(node.at), &child, target, path, guard)? {
-                self.check_dead(Some((node, sequence)), &child)?;
+                self.check_dead(Some(node.at), &child)?;
                 return Ok(false);
             }
             if target.is_satisfied() {

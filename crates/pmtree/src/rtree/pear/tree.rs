@@ -8,7 +8,7 @@ use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::budget::Placement;
 use super::layout::{Layout, TOP, is_volatile, slots};
-use super::lock::Held;
+use super::lock::LockedPlaces;
 use super::node::Node;
 use super::options::{Gap, Options, Recovery};
 use crate::rtree::split::fill_min;
@@ -43,7 +43,7 @@ pub struct PearTree<const D: usize, B: Backend = Native> {
     /// Guards changes of the root. It is taken after locks of nodes.
     pub(super) root_lock: Mutex<()>,
     pub(super) chains: Mutex<()>,
-    pub(super) held: Held,
+    pub(super) locked_places: LockedPlaces,
     /// One thread repairs at a time.
     pub(super) repairs: Mutex<()>,
     /// Whether nodes may be in recovery states.
@@ -74,7 +74,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             root_sequence: AtomicU64::new(0),
             root_lock: Mutex::new(()),
             chains: Mutex::new(()),
-            held: Held::new(),
+            locked_places: LockedPlaces::new(),
             repairs: Mutex::new(()),
             may_be_stale: AtomicBool::new(!is_clean),
             placement: Placement::new(options),
