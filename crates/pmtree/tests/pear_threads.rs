@@ -126,6 +126,9 @@ fn operations_between_any_two_loads_of_a_search_lose_and_repeat_nothing() {
     }
 }
 
+/// A search that gives payloads.
+type Search<'a> = &'a dyn Fn(&Tree) -> Vec<u64>;
+
 /// A single operation that moves entries between the leaves of a line, below one root.
 enum Move {
     Redistribution,
@@ -147,12 +150,12 @@ fn one_move_of_entries_between_any_two_loads_of_a_search_loses_and_repeats_nothi
         found.into_iter().map(|(.., payload)| payload).collect()
     };
     let look_ups = |tree: &Tree| (1..14).filter(|&x| tree.contains(&at(x), x).unwrap()).collect();
-    let searches: [&dyn Fn(&Tree) -> Vec<u64>; 3] = [&window, &nearest, &look_ups];
+    let searches: [Search<'_>; 3] = [&window, &nearest, &look_ups];
     for (search, movement) in searches
         .iter()
         .flat_map(|search| [Move::Redistribution, Move::Merge, Move::Split].map(|movement| (search, movement)))
     {
-        // Two leaves. The second one is full, but for the merge.
+        // Two leaves. The second one is full, except for the merge.
         let points: &[u64] = match movement {
             Move::Redistribution | Move::Split => &[0, 1, 10, 11, 12, 13],
             Move::Merge => &[0, 1, 10, 11, 12],
