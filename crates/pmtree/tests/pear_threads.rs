@@ -149,16 +149,16 @@ fn one_move_of_entries_between_any_two_loads_of_a_search_loses_and_repeats_nothi
         let found = tree.nearest(&[3.0, 0.0], 100, |_, _| true).unwrap();
         found.into_iter().map(|(.., payload)| payload).collect()
     };
-    let look_ups = |tree: &Tree| (1..14).filter(|&x| tree.contains(&at(x), x).unwrap()).collect();
+    let look_ups = |tree: &Tree| (1..50).filter(|&x| tree.contains(&at(x), x).unwrap()).collect();
     let searches: [Search<'_>; 3] = [&window, &nearest, &look_ups];
     for (search, movement) in searches
         .iter()
         .flat_map(|search| [Move::Redistribution, Move::Merge, Move::Split].map(|movement| (search, movement)))
     {
-        // Two leaves. The second one is full, except for the merge.
+        // Two leaves, the second one full; or three, so that the root stays after a merge.
         let points: &[u64] = match movement {
             Move::Redistribution | Move::Split => &[0, 1, 10, 11, 12, 13],
-            Move::Merge => &[0, 1, 10, 11, 12],
+            Move::Merge => &[0, 1, 20, 21, 22, 40, 41],
         };
         for number in 0.. {
             let tree = new_tree(std::iter::empty());
@@ -170,7 +170,7 @@ fn one_move_of_entries_between_any_two_loads_of_a_search_loses_and_repeats_nothi
                 false => assert!(writer.delete(&at(0), 0).unwrap()),
             };
             let (mut seen, was_interrupted) = interrupt(At::Load, number, change, || search(&tree));
-            seen.retain(|x| (1..14).contains(x));
+            seen.retain(|x| points[1..].contains(x));
             seen.sort_unstable();
             assert_eq!(seen, points[1..], "after {number} loads");
             if !was_interrupted {
