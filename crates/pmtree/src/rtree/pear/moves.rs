@@ -153,14 +153,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let level = node.level();
         self.check_children(&node)?;
-        // What can fail for lack of space comes first.
-        let mut intent = self.pool.intent();
-        intent.reserve()?;
         // In the background mode a reservation may exceed the budget.
         let has_room = match self.budget() {
             Budget::Nodes(most) => self.volatile_nodes() < most,
             Budget::Levels(_) => true,
         };
+        // What can fail for lack of space comes before the first change.
+        let mut intent = self.pool.intent();
+        if has_room {
+            intent.reserve()?;
+        }
         if !has_room || !self.reserve(1) {
             return Ok(Some(false));
         }
