@@ -119,6 +119,11 @@ impl Arena {
         self.nodes() * self.node_words as u64 * WORD_LENGTH
     }
 
+    /// Nodes that the segments have room for.
+    pub fn reserved_nodes(&self) -> u64 {
+        self.reserved_bytes() / (self.node_words as u64 * WORD_LENGTH)
+    }
+
     /// Bytes of all segments, which hold used and free nodes.
     pub fn reserved_bytes(&self) -> u64 {
         let words: usize = self.segments.iter().filter_map(OnceLock::get).map(|words| words.len()).sum();

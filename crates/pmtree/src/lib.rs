@@ -19,7 +19,8 @@
 //!
 //! A full disk is an error of the insertion that needs space, and loses nothing. The same holds for
 //! a limit on the length of files (RLIMIT_FSIZE), if the process ignores or handles SIGXFSZ;
-//! otherwise that signal ends the process.
+//! otherwise that signal ends the process. A PeaR-Tree that is opened on a full disk may have more
+//! nodes in memory than its budget, until they can move.
 //!
 //! Close a tree before you copy it. A copy of an open tree may be refused. Until the machine
 //! restarts it may also open like the file of a killed process, and lack some of the data written
@@ -27,12 +28,12 @@
 //!
 //! Opening checks the header, the word that leads to the tree, its shape, the log or the chain of
 //! leaves, and everything that recovery reads. If one of them is damaged, it returns an error and
-//! leaves the file unchanged. Nodes have no checksums, since each insertion would have to update
-//! them. Other damage of nodes is found when an operation meets something impossible, or by a
-//! tree's check, if it breaks the structure. The same holds for the allocator's words. If bits of
-//! acquired blocks or a chunk's length have become 0, changes overwrite nodes. So if a file may be
-//! damaged, check it before the first change. If a part of a file has an earlier state, this is
-//! seldom detected.
+//! leaves the file unchanged; [`pear::PearTree::open`] tells an exception. Nodes have no checksums,
+//! since each insertion would have to update them. Other damage of nodes is found when an operation
+//! meets something impossible, or by a tree's check, if it breaks the structure. The same holds for
+//! the allocator's words. If bits of acquired blocks or a chunk's length have become 0, changes
+//! overwrite nodes. So if a file may be damaged, check it before the first change. If a part of a
+//! file has an earlier state, this is seldom detected.
 //!
 //! Each tree is a module with its own options. [`PersistentTree`], [`PersistentRTree`] and
 //! [`NearestSearch`] are the common interfaces. The feature `baselines` adds the trees that others

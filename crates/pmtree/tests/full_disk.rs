@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 
-use crate::support::{BOTH, FORMS, TestedTree, options, random};
+use crate::support::{BOTH, FORMS, TestedTree, options, random, with_seeds};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
@@ -359,15 +359,6 @@ fn fill_until_refused(seed: u64) {
 
 #[test]
 fn an_operation_refused_alone_is_refused_again() {
-    let seeds = match std::env::var("TERRANE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None if terrane_testkit::is_soak() => 0..4000,
-        None => 0..40,
-    };
-    for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| fill_until_refused(seed)) {
-            eprintln!("replay with TERRANE_TEST_SEED={seed} cargo test -p terrane-pmtree who_is_refused");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    let seeds = if terrane_testkit::is_soak() { 4000 } else { 40 };
+    with_seeds("an_operation_refused_alone_is_refused_again", 0..seeds, fill_until_refused);
 }

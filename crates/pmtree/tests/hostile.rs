@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::damage::{bytes, is_damage, with};
-use crate::support::{BOTH, FORMS, TestedTree, options, random, rect};
+use crate::support::{BOTH, FORMS, TestedTree, ends, options, random, rect};
 use terrane_pmem::interrupting::{At, Interrupting, interrupt};
 use terrane_pmem::{Backend, Intent, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, SearchMode};
@@ -172,13 +172,6 @@ fn searches_come_to_an_end_where_each_node_is_linked_many_times() {
     }
     refuses::<FbrTree<2, Interrupting>>(&OF_FBR);
     refuses::<LoggedTree<2, Interrupting>>(&OF_LOGGED);
-}
-
-/// After this many loads, an operation on a small tree is considered endless.
-const LOADS_MAX: usize = 1_000_000;
-
-fn ends<R>(what: &'static str, run: impl FnOnce() -> R) -> R {
-    interrupt(At::Load, LOADS_MAX, move || panic!("{what} goes on"), run).0
 }
 
 /// Checks that searches and the check return errors, and changes if `are_changes`.

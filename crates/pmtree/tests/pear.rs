@@ -2,12 +2,13 @@
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use terrane_pmem::interrupting::Interrupting;
 use terrane_pmem::{Backend, Counted, PersistenceDomain, ROOT, Traced};
 use terrane_pmtree::pear::{Budget, Options, PearTree, Persisting};
 use terrane_pmtree::{Error, Rect};
 use terrane_testkit::MemoryStorage;
 
-use crate::support::{ONE_LEAF, grow_and_shrink_with};
+use crate::support::{ONE_LEAF, ends, grow_and_shrink_with};
 
 /// Options of small chunks.
 pub fn options(domain: PersistenceDomain, fan_out: usize, budget: Budget) -> Options {
@@ -24,12 +25,13 @@ pub fn window<const D: usize, B: Backend>(tree: &PearTree<D, B>, window: &Rect<D
     hits
 }
 
-const BUDGETS: [Budget; 8] = [
+const BUDGETS: [Budget; 9] = [
     Budget::Nodes(0),
     Budget::Nodes(1),
     Budget::Nodes(2),
     Budget::Nodes(7),
     Budget::Nodes(1000),
+    Budget::Levels(0),
     Budget::Levels(1),
     Budget::Levels(2),
     Budget::Levels(9),
@@ -57,7 +59,30 @@ fn a_tree_holds_what_a_list_holds() {
     }
     compare::<3>(5, &options(domain, 6, Budget::Levels(2)), 2000);
     compare::<4>(6, &Options { recovers_by_parents: false, ..options(domain, 6, Budget::Nodes(5)) }, 1000);
-    compare::<2>(7, &Options { persisting: Persisting::Background, ..options(domain, 4, Budget::Nodes(3)) }, 1000);
+    for (seed, budget) in [(7, Budget::Nodes(3)), (8, Budget::Levels(0)), (9, Budget::Levels(2))] {
+        compare::<2>(seed, &Options { persisting: Persisting::Background, ..options(domain, 4, budget) }, 1000);
+    }
+}
+
+/// The new root lies in memory, since its children do. It moves when the program says so.
+#[test]
+fn an_insertion_that_splits_a_root_in_memory_ends_although_no_level_may_lie_there() {
+    for persisting in [Persisting::InPlace, Persisting::Background] {
+        let options = Options { persisting, ..options(PersistenceDomain::Adr, 4, Budget::Levels(9)) };
+        let mut tree = PearTree::<2, Interrupting>::create(&MemoryStorage::new(), "tree", &options).unwrap();
+        let insert = |tree: &PearTree<2, Interrupting>, numbers: std::ops::Range<u32>| {
+            let rects = numbers.map(|number| Rect::point([f64::from(number), 0.0]).unwrap());
+            rects.into_iter().for_each(|rect| ends("insert", || tree.insert(&rect, 0).unwrap()));
+        };
+        insert(&tree, 0..8);
+        tree.set_budget(Budget::Levels(0)).unwrap();
+        let in_background = persisting == Persisting::Background;
+        assert_eq!(tree.volatile_nodes() > 0, in_background);
+        insert(&tree, 8..100);
+        assert_eq!(tree.volatile_nodes() > 1, in_background);
+        tree.adapt_step(usize::MAX).unwrap();
+        assert_eq!((tree.volatile_nodes(), tree.check().unwrap().entries), (0, 100));
+    }
 }
 
 #[test]

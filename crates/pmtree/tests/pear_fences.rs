@@ -8,6 +8,7 @@ use terrane_pmem::{Dropping, Instruction, PersistenceDomain, Traced};
 use terrane_pmtree::Rect;
 use terrane_pmtree::explored::{ExploredTree, Pear, random_steps};
 use terrane_pmtree::pear::{Budget, Options, PearTree};
+use terrane_storage::Storage;
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget as Images, Controller, Image, NameOrder};
 
@@ -102,48 +103,81 @@ fn a_tree_that_was_opened_is_not_clean_any_more() {
     }
 }
 
+/// What happens after a crash whose recovery has a flush and a fence of some name.
+pub struct AfterRecovery<'a, R, C, S> {
+    pub site: &'a str,
+    /// Runs on the opened tree, and belongs to the recovery.
+    pub repair: R,
+    /// Runs in a thread of its own, whose fences are not those of the recovery.
+    pub change: C,
+    /// Judges what a power loss leaves that keeps nothing but fenced lines, by what `change` gave.
+    pub is_right: S,
+}
+
+impl<T, R, C, S> AfterRecovery<'_, R, C, S>
+where
+    T: Send,
+    R: Fn(&Tree),
+    C: Fn(&Tree) -> T + Sync,
+    S: Fn(&mut Tree, &T) -> bool,
+{
+    /// Recovers from each crash since an event. Gives how many of the recoveries reached the name,
+    /// and whether everything was right in the end.
+    pub fn try_all(
+        &self,
+        (controller, since): (&Controller, usize),
+        images: &Images,
+        dropped: Option<Instruction>,
+    ) -> (usize, bool) {
+        let options = in_pool();
+        let open = |storage: &dyn Storage| Tree::open(storage, "tree", &options).unwrap();
+        let (mut found, mut is_right) = (0, true);
+        let cuts = since..controller.events();
+        for image in cuts.flat_map(|cut| controller.images(cut, images, 1).collect::<Vec<_>>()) {
+            let probe = image.restart();
+            (self.repair)(&open(&*probe.storage()));
+            if !Instruction::sites(&probe).iter().any(|(_, site)| *site == self.site) {
+                continue;
+            }
+            found += 1;
+            let restarted = image.restart();
+            let storage = restarted.storage();
+            let tree = match dropped {
+                Some(instruction) => Dropping::<Traced>::leaving_out(instruction, self.site, || open(&*storage)),
+                None => open(&*storage),
+            };
+            (self.repair)(&tree);
+            let change = &self.change;
+            let changed = std::thread::scope(|scope| scope.spawn(|| change(&tree)).join().unwrap());
+            drop(tree);
+            is_right &= restarted.images(restarted.events(), &NOTHING_LEFT, 1).all(|image| {
+                let opened = Tree::open(&*image.storage(), "tree", &options);
+                opened.is_ok_and(|mut tree| tree.check().is_ok() && (self.is_right)(&mut tree, &changed))
+            });
+        }
+        (found, is_right)
+    }
+}
+
 /// Recovers from crashes after which the block of a removed node is free and still named as
 /// leaving, and inserts into it. Gives how many these were, and whether each insertion is there
 /// after a power loss.
 fn insertions_into_what_has_left(dropped: Option<Instruction>) -> (usize, bool) {
-    const CLEAR: &str = "pear.recover.dying.clear";
-    let budget = Images { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
-    let options = in_pool();
+    let images = Images { exhaustive_pending: 4, samples: 4, name_order: NameOrder::AnySubset };
     let controller = Controller::new();
-    let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
+    let tree = Tree::create(&*controller.storage(), "tree", &in_pool()).unwrap();
     (0..16).for_each(|number| tree.insert(&at(f64::from(number), 0.0), 0).unwrap());
     let grown = controller.events();
     (0..12).for_each(|number| assert!(tree.delete(&at(f64::from(number), 0.0), 0).unwrap()));
     drop(tree);
-    let (mut found, mut is_whole) = (0, true);
-    for image in (grown..controller.events()).flat_map(|cut| controller.images(cut, &budget, 1).collect::<Vec<_>>()) {
-        let probe = image.restart();
-        drop(Tree::open(&*probe.storage(), "tree", &options).unwrap());
-        if !Instruction::sites(&probe).iter().any(|(_, site)| *site == CLEAR) {
-            continue;
-        }
-        found += 1;
-        let restarted = image.restart();
-        let storage = restarted.storage();
-        let open = || Tree::open(&*storage, "tree", &options).unwrap();
-        let tree = match dropped {
-            Some(instruction) => Dropping::<Traced>::leaving_out(instruction, CLEAR, open),
-            None => open(),
-        };
-        let new: Vec<Rect<2>> = (0..20).map(|number| at(f64::from(number % 10), f64::from(number))).collect();
-        // In a thread of its own, whose fences are not those of the opening.
-        std::thread::scope(|scope| {
-            scope.spawn(|| new.iter().for_each(|rect| tree.insert(rect, 1).unwrap()));
-        });
-        drop(tree);
-        is_whole &= restarted.images(restarted.events(), &NOTHING_LEFT, 1).all(|image| {
-            let opened = Tree::open(&*image.storage(), "tree", &options);
-            opened.is_ok_and(|mut tree| {
-                tree.check().is_ok() && new.iter().all(|rect| tree.contains(rect, 1).is_ok_and(|found| found))
-            })
-        });
-    }
-    (found, is_whole)
+    let new: Vec<Rect<2>> = (0..20).map(|number| at(f64::from(number % 10), f64::from(number))).collect();
+    let later = AfterRecovery {
+        site: "pear.recover.dying.clear",
+        repair: |_: &Tree| {},
+        change: |tree: &Tree| new.iter().for_each(|rect| tree.insert(rect, 1).unwrap()),
+        is_right: |tree: &mut Tree, _: &()| new.iter().all(|rect| tree.contains(rect, 1).is_ok_and(|found| found)),
+    };
+    later.try_all((&controller, grown), &images, dropped)
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Flushes and fences of the PeaR-Tree's repairs. Only changes after a repair show their loss, by
 //! another thread, and a power loss that keeps nothing but these.
 
-use terrane_pmem::{Dropping, Instruction, Traced};
+use terrane_pmem::Instruction;
 use terrane_testkit::crash::{Budget as Images, Controller, NameOrder};
 
-use crate::pear_fences::{BOTH, Tree, at, in_pool};
-use crate::scenario::NOTHING_LEFT;
+use crate::pear_fences::{AfterRecovery, BOTH, Tree, at, in_pool};
 
 /// A tree, the change that a crash interrupts, and one after the repair.
 struct Interrupted {
@@ -40,41 +39,25 @@ impl Interrupted {
     /// were there in the end, once.
     fn survives(&self, site: &str, dropped: Option<Instruction>) -> (usize, bool) {
         let images = Images { exhaustive_pending: 6, samples: 8, name_order: NameOrder::AnySubset };
-        let options = in_pool();
         let controller = Controller::new();
-        let tree = Tree::create(&*controller.storage(), "tree", &options).unwrap();
+        let tree = Tree::create(&*controller.storage(), "tree", &in_pool()).unwrap();
         let mut points = Vec::new();
         self.points.iter().for_each(|&point| Change::Insert(point).apply(&tree, &mut points));
         let grown = controller.events();
         self.change.apply(&tree, &mut points);
         drop(tree);
-        let (mut found, mut is_whole) = (0, true);
-        for image in (grown..controller.events()).flat_map(|cut| controller.images(cut, &images, 1).collect::<Vec<_>>())
-        {
-            let probe = image.restart();
-            Tree::open(&*probe.storage(), "tree", &options).unwrap().repair_all().unwrap();
-            if !Instruction::sites(&probe).iter().any(|(_, name)| *name == site) {
-                continue;
-            }
-            found += 1;
-            let restarted = image.restart();
-            let storage = restarted.storage();
-            let open = || Tree::open(&*storage, "tree", &options).unwrap();
-            let tree = match dropped {
-                Some(instruction) => Dropping::<Traced>::leaving_out(instruction, site, open),
-                None => open(),
-            };
-            tree.repair_all().unwrap();
-            let mut there = points_of(&tree);
-            // Its fences are not those of the repair.
-            std::thread::scope(|scope| scope.spawn(|| self.later.apply(&tree, &mut there)).join().unwrap());
-            there.sort_by(|left, right| left.partial_cmp(right).unwrap());
-            is_whole &= restarted.images(restarted.events(), &NOTHING_LEFT, 1).all(|image| {
-                let opened = Tree::open(&*image.storage(), "tree", &options);
-                opened.is_ok_and(|mut tree| tree.check().is_ok() && points_of(&tree) == there)
-            });
-        }
-        (found, is_whole)
+        let later = AfterRecovery {
+            site,
+            repair: |tree: &Tree| tree.repair_all().unwrap(),
+            change: |tree: &Tree| {
+                let mut there = points_of(tree);
+                self.later.apply(tree, &mut there);
+                there.sort_by(|left, right| left.partial_cmp(right).unwrap());
+                there
+            },
+            is_right: |tree: &mut Tree, there: &Vec<[f64; 2]>| points_of(tree) == *there,
+        };
+        later.try_all((&controller, grown), &images, dropped)
     }
 
     fn needs_flush_and_fence(&self, site: &str) {

@@ -4,10 +4,13 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fmt::Debug;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
+use terrane_pmem::interrupting::{At, interrupt};
 use terrane_pmem::{Backend, PersistenceDomain, probe};
 use terrane_pmtree::fbr::{FbrTree, LeafForm, Options, Rebalancing, SearchMode};
 use terrane_pmtree::logged::{self, LoggedTree};
@@ -141,6 +144,28 @@ impl<const D: usize, B: Backend> TestedTree<D> for PearTree<D, B> {
 
     fn window_in(&self, window: &Rect<D>, _: SearchMode, visit: &mut dyn FnMut(&Rect<D>, u64)) -> Result<()> {
         PersistentRTree::window(self, window, visit)
+    }
+}
+
+/// After this many loads, an operation on a small tree is considered endless.
+const LOADS_MAX: usize = 1_000_000;
+
+/// Runs an operation on trees whose back-end is `Interrupting`, and panics if it does not end.
+pub fn ends<R>(what: &str, run: impl FnOnce() -> R) -> R {
+    let what = what.to_owned();
+    interrupt(At::Load, LOADS_MAX, move || panic!("{what} goes on"), run).0
+}
+
+/// Runs a test with these seeds, or with the one of `TERRANE_TEST_SEED`. Says how to replay a
+/// failure of the test of this name.
+pub fn with_seeds(test: &str, seeds: Range<u64>, run: impl Fn(u64)) {
+    const SEED: &str = "TERRANE_TEST_SEED";
+    let given = std::env::var(SEED).ok().and_then(|seed| seed.parse::<u64>().ok());
+    for seed in given.map_or(seeds, |seed| seed..seed + 1) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            eprintln!("replay with {SEED}={seed} cargo test -p terrane-pmtree {test}");
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use terrane_storage::sync::MutexGuard;
 use super::layout::{
     BITMAP, BOXES, DYING, DYING_PARENT, MASK, META, NEXT, PARENT, PARTNER, REORGANIZING, SPLIT_STARTED, head, locked,
 };
+use super::lock::Locked;
 use super::node::{Branch, Node};
 use super::tree::PearTree;
 use crate::Result;
@@ -33,7 +34,14 @@ const DYING_BRANCH_AGAIN: Site = Site::new("pear.recover.dying.branch");
 const DYING_CLEAR_AGAIN: Site = Site::new("pear.recover.dying.clear");
 
 /// The right to change the chains.
-pub(super) type Chains<'a> = MutexGuard<'a, ()>;
+type Chains<'a> = MutexGuard<'a, ()>;
+
+/// A block for a new node, and the word that will link it. It is free again when it is dropped.
+pub(super) struct Acquired<'a, B: Backend> {
+    intent: Intent<'a, B>,
+    at: u64,
+    link: u64,
+}
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Adds a node behind the one that is split, and marks that durably: it is in *Insert 02*, and
@@ -41,10 +49,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ///
     /// Mask, partner and marks share a line with the link, and are stored before it. So a crash
     /// that leaves the link leaves them too.
-    pub(super) fn link_half(&self, split: &Node<'_, D, B>, moved: u64, branches: &[Branch<D>]) -> Result<u64> {
+    pub(super) fn link_half(
+        &self,
+        split: &Node<'_, D, B>,
+        moved: u64,
+        branches: &[Branch<D>],
+    ) -> Result<Locked<'_, D, B>> {
         let meta = locked(split.level(), SPLIT_STARTED, self.session);
-        let link = split.at + NEXT as u64 * WORD_LENGTH;
-        self.enter_chain(link, split.at, (meta, split.load(PARENT), split.at), branches, |at| {
+        let chains = self.chains.lock();
+        let acquired = self.acquire(split.at + NEXT as u64 * WORD_LENGTH)?;
+        self.enter_chain(&chains, acquired, split.at, (meta, split.load(PARENT), split.at), branches, |at| {
             split.store(MASK, moved);
             split.store(PARTNER, at);
             split.mark(REORGANIZING | SPLIT_STARTED);
@@ -54,30 +68,63 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Adds a node at the beginning of a level's chain, locked.
-    pub(super) fn link_first(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
-        let meta = locked(level, 0, self.session);
-        let link = self.block + head(level);
-        self.enter_chain(link, 0, (meta, parent, 0), branches, |at| {
+    pub(super) fn link_first(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<Locked<'_, D, B>> {
+        let chains = self.chains.lock();
+        let acquired = self.acquire_first(level)?;
+        self.link_first_in(&chains, acquired, (level, parent), branches)
+    }
+
+    /// Takes the space for a node at the beginning of a level's chain. Until it is linked or
+    /// dropped, nobody else may change the first word of that chain.
+    pub(super) fn acquire_first(&self, level: u64) -> Result<Acquired<'_, B>> {
+        self.acquire(self.block + head(level))
+    }
+
+    /// Adds the node, locked.
+    pub(super) fn link_acquired(
+        &self,
+        acquired: Acquired<'_, B>,
+        level: u64,
+        branches: &[Branch<D>],
+    ) -> Result<Locked<'_, D, B>> {
+        self.link_first_in(&self.chains.lock(), acquired, (level, 0), branches)
+    }
+
+    fn link_first_in(
+        &self,
+        chains: &Chains<'_>,
+        acquired: Acquired<'_, B>,
+        (level, parent): (u64, u64),
+        branches: &[Branch<D>],
+    ) -> Result<Locked<'_, D, B>> {
+        let (meta, link) = (locked(level, 0, self.session), acquired.link);
+        self.enter_chain(chains, acquired, 0, (meta, parent, 0), branches, |at| {
             self.backend().store(link, at);
             self.backend().persist(link..link + WORD_LENGTH, LINK_FIRST);
         })
+    }
+
+    fn acquire(&self, link: u64) -> Result<Acquired<'_, B>> {
+        let mut intent = self.pool.intent();
+        let at = intent.acquire_aligned(self.layout.node_length(), self.layout.alignment, link)?;
+        Ok(Acquired { intent, at, link })
     }
 
     /// Durable after each step: the node is acquired and filled; it is linked; its successor knows
     /// it; the intent has ended.
     fn enter_chain(
         &self,
-        link: u64,
+        _: &Chains<'_>,
+        Acquired { intent, at, link }: Acquired<'_, B>,
         previous: u64,
         (meta, parent, partner): (u64, u64, u64),
         branches: &[Branch<D>],
         store_link: impl FnOnce(u64),
-    ) -> Result<u64> {
-        let _chains = self.chains.lock();
-        let mut intent = self.pool.intent();
-        let at = intent.acquire_aligned(self.layout.node_length(), self.layout.alignment, link)?;
+    ) -> Result<Locked<'_, D, B>> {
         let (node, next) = (self.node(at)?, self.backend().load(link));
+        let successor = self.successor(next)?;
         node.fill(meta, next, (parent, partner), branches);
+        let node = Locked::of_new(node);
         let (level, last) = (node.level(), self.layout.previous_word());
         node.store(last, previous);
         for words in [META..self.layout.target_word(level, branches.len()), last..last + 1] {
@@ -85,19 +132,23 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         self.backend().fence(FILL);
         store_link(at);
-        self.set_previous(next, at, PREVIOUS)?;
+        self.set_previous(successor, at, PREVIOUS);
         intent.finish();
-        Ok(at)
+        Ok(node)
+    }
+
+    /// The node that a word of a chain names, if it names one.
+    fn successor(&self, next: u64) -> Result<Option<Node<'_, D, B>>> {
+        (next != 0).then(|| self.node_in_pool(next)).transpose()
     }
 
     /// Flushes it, too. The fence is that of an intent, which follows.
-    fn set_previous(&self, at: u64, previous: u64, site: Site) -> Result<()> {
-        if at != 0 {
-            let (node, word) = (self.node(at)?, self.layout.previous_word());
+    fn set_previous(&self, node: Option<Node<'_, D, B>>, previous: u64, site: Site) {
+        if let Some(node) = node {
+            let word = self.layout.previous_word();
             node.store(word, previous);
             node.flush(word..word + 1, site);
         }
-        Ok(())
     }
 
     /// Removes a node from its parent and from the chain, by an intent that has space. Nobody else
@@ -152,7 +203,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<()> {
         let (link, previous) = self.find_link(node)?;
         let next = node.load(NEXT);
-        self.set_previous(next, previous, UNLINK_PREVIOUS)?;
+        self.set_previous(self.successor(next)?, previous, UNLINK_PREVIOUS);
         intent.release(node.at, link)?;
         self.backend().store(link, next);
         self.backend().persist(link..link + WORD_LENGTH, UNLINK);
@@ -177,7 +228,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         loop {
             let link = match previous {
                 0 => self.block + head(level),
-                at => self.checked(at, level)?.at + NEXT as u64 * WORD_LENGTH,
+                at => self.node_of_level(at, level)?.at + NEXT as u64 * WORD_LENGTH,
             };
             let next = self.backend().load(link);
             if next == node.at {
@@ -201,13 +252,13 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         // it.
         if self.pool.is_acquired(at)? {
             if parent != 0 {
-                let parent = self.node(parent)?;
+                let parent = self.node_in_pool(parent)?;
                 if let Some(slot) = parent.slot_of(at) {
                     parent.store(BITMAP, parent.bitmap() & !(1 << slot));
                     parent.flush(META..BOXES, DYING_BRANCH_AGAIN);
                 }
             }
-            return self.unlink(&self.node(at)?, None);
+            return self.unlink(&self.node_in_pool(at)?, None);
         }
         let dying = self.block + DYING;
         self.backend().store(dying, 0);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use terrane_pmem::Backend;
 use terrane_storage::sync::Ordering;
 
-use super::layout::{BITMAP, BLOCK_LENGTH, MARKS, TOP, head};
+use super::layout::{BITMAP, BLOCK_LENGTH, LOCK, MARKS, TOP, head};
 use super::node::Node;
 use super::tree::PearTree;
 use crate::limits::LEVEL_MAX;
@@ -22,7 +22,7 @@ struct Walk {
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Checks every invariant of the structure.
-    /// - Levels are right, and boxes contain the entries below them.
+    /// - Levels are right, and boxes contain the entries below them. No node is locked.
     /// - A node in the pool has children in the pool. The chains have exactly the nodes in the
     ///   pool.
     /// - The word about the root is right, and the nodes in memory are those that were counted.
@@ -78,6 +78,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         if node.meta() & MARKS != 0 || node.load(BITMAP) != node.bitmap() {
             return wrong("a node has an impossible bitmap, or a mark that nobody removed");
+        }
+        if node.meta() & LOCK != 0 || node.sequence() & 1 != 0 {
+            return wrong("a node is locked, or its entries move, and nobody uses it");
         }
         let is_root = node.at == self.root.load(Ordering::SeqCst);
         walk.census.underfull += u64::from(!is_root && !is_alone && node.count() < self.fill_min(level));

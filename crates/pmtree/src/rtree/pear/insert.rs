@@ -41,7 +41,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Whether the entry was inserted; if not, nodes have changed, or were split.
     fn try_insert(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<bool> {
         let Some((way, chosen)) = self.descend(rect, guard)? else { return Ok(false) };
-        let Some(leaf) = self.lock(way[way.len() - 1])? else { return Ok(false) };
+        let Some(leaf) = self.lock(way[way.len() - 1])? else {
+            self.check_end(&way)?;
+            return Ok(false);
+        };
         let Some(slot) = leaf.free_slot() else {
             if self.is_unrepaired(&way)? {
                 drop(leaf);
@@ -90,7 +93,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 return Ok(Some((way, all_chosen)));
             }
             let chosen = loop {
-                let Some(sequence) = self.await_even(&node) else { return Ok(None) };
+                let Some(sequence) = self.await_even(&node)? else {
+                    self.check_end(&way)?;
+                    return Ok(None);
+                };
                 let chosen = node.least_enlargement(level, node.bitmap(), rect);
                 let child = chosen.map(|slot| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
@@ -104,6 +110,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             node.prefetch(child);
             node = self.child_of(&node, child)?;
             at = child;
+        }
+    }
+
+    /// Returns an error if the last node of a way is dead, and still linked.
+    fn check_end(&self, way: &[u64]) -> Result<()> {
+        match way {
+            [.., parent, at] => self.check_dead(Some(*parent), &self.node(*at)?),
+            [at] => self.check_dead(None, &self.node(*at)?),
+            [] => Ok(()),
         }
     }
 
@@ -125,7 +140,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// The child was in a slot, and is likely to be there still.
     fn enlarge(&self, parent: u64, (child, slot): (u64, usize), rect: &Rect<D>) -> Result<bool> {
         let node = self.node(parent)?;
-        let Some(sequence) = self.await_even(&node) else { return Ok(false) };
+        let Some(sequence) = self.await_even(&node)? else { return Ok(false) };
         let level = node.level();
         let is_there = node.bitmap() >> slot & 1 == 1 && node.target(level, slot) == child;
         let Some(slot) = is_there.then_some(slot).or_else(|| node.slot_of(child)) else { return Ok(false) };

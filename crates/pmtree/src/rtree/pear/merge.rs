@@ -60,11 +60,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1))
         });
         for (_, at) in siblings {
-            self.checked(at, level - 1)?;
+            self.child_of(parent, at)?;
             let Some(sibling) = self.try_lock(at)? else { continue };
             if level > 1 && !self.try_repair_children(&sibling, guard)? {
                 continue;
             }
+            // Entries move to the other node, and damage is found before.
+            self.check_children(&node)?;
+            self.check_children(&sibling)?;
             let pair = Pair { parent, node, sibling };
             if pair.node.count() + pair.sibling.count() <= self.layout.capacity(level - 1) {
                 self.merge(pair, guard)?;

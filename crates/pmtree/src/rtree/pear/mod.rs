@@ -13,7 +13,7 @@
 //! - R5: a node whose entries move is odd, and its parent's sequence number changes meanwhile.
 //! - R6: the boxes above an entry contain it, durably, before the entry counts.
 //! - R7: one word says where the root lies, or up to which level all nodes are in the pool.
-//! - R8: the nodes in memory are never more than the budget.
+//! - R8: the nodes in memory are never more than the budget, unless an opening found a full pool.
 
 mod budget;
 mod chain;

@@ -5,7 +5,7 @@
 //! back from the highest level of the pool down. So one level at most is mixed.
 
 use terrane_pmem::{Backend, Guard};
-use terrane_storage::sync::Ordering;
+use terrane_storage::sync::{Ordering, thread};
 
 use super::layout::{DEAD, KEY, PARENT, SEQUENCE, head, is_volatile, slots};
 use super::lock::Locked;
@@ -35,10 +35,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             }
             let first = self.placement.nodes.lock().get(&level).and_then(|nodes| nodes.first().copied());
             let Some(at) = first else { return Ok(false) };
-            let Some(node) = self.lock(at)? else { continue };
-            if self.try_move_to_pool(node, guard)? {
+            if let Some(node) = self.lock(at)?
+                && self.try_move_to_pool(node, guard)?
+            {
                 return Ok(true);
             }
+            thread::yield_now();
         }
     }
 
@@ -61,7 +63,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let branches: Vec<_> = node.branches(node.bitmap()).map(|(_, branch)| branch).collect();
         let parent = if let Above::Node(parent, _) = &above { parent.load(KEY) } else { 0 };
-        let copy = Locked::of_new(self.node(self.link_first(level, parent, &branches)?)?);
+        let copy = self.link_first(level, parent, &branches)?;
         if let Above::Root = above {
             self.persist_top(copy.at);
         }
@@ -87,10 +89,13 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 self.repair(parent, at, guard)?;
                 continue;
             }
-            let Some(node) = self.lock(at)? else { continue };
-            if let Some(moved) = self.try_move_to_memory(parent, node, guard)? {
+            if let Some(node) = self.lock(at)?
+                && let Some(moved) = self.try_move_to_memory(parent, node, guard)?
+            {
                 return Ok(moved);
             }
+            self.check_dead(parent, &node)?;
+            thread::yield_now();
         }
     }
 
@@ -147,11 +152,17 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return Ok(None);
         }
         let level = node.level();
+        self.check_children(&node)?;
         // In the background mode a reservation may exceed the budget.
         let has_room = match self.budget() {
             Budget::Nodes(most) => self.volatile_nodes() < most,
             Budget::Levels(_) => true,
         };
+        // What can fail for lack of space comes before the first change.
+        let mut intent = self.pool.intent();
+        if has_room {
+            intent.reserve()?;
+        }
         if !has_room || !self.reserve(1) {
             return Ok(Some(false));
         }
@@ -160,9 +171,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let branches: Vec<_> = node.branches(node.bitmap()).map(|(_, branch)| branch).collect();
         let parent = if let Above::Node(parent, _) = &above { parent.at } else { 0 };
-        let copy = Locked::of_new(self.node(self.volatile_node(level, parent, &branches)?)?);
+        let copy = self.volatile_node(level, parent, &branches)?;
         self.exchange(&node, &copy, above)?;
-        self.unlink(&node, Some(guard))?;
+        self.unlink_with(&node, intent, Some(guard))?;
         Ok(Some(true))
     }
 

@@ -8,9 +8,9 @@ use terrane_storage::sync::Ordering;
 use super::layout::slots;
 use super::search::Visit;
 use super::tree::PearTree;
-use crate::Result;
 use crate::rtree::nearest::{Candidate, Nearest};
 use crate::rtree::rect::Rect;
+use crate::{Result, blocks};
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// The `count` entries closest to a point among those that `accepts` accepts: square of the
@@ -58,6 +58,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<bool> {
         // Each with its parent.
         let mut candidates = BinaryHeap::from([Candidate { distance_squared: 0.0, node: self.root(), link: None }]);
+        let mut read = 0;
         while let Some(Candidate { distance_squared, node: at, link }) = candidates.pop() {
             if !nearest.wants(distance_squared) {
                 break;
@@ -66,13 +67,20 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 None => self.node(at)?,
                 Some(parent) => self.child_of(&self.node(parent)?, at)?,
             };
+            read += 1;
+            if self.are_too_many(read) {
+                return Err(blocks::too_many(&self.pool, self.block));
+            }
             if self.is_stale(&node) {
                 self.repair(link, at, guard)?;
                 return Ok(false);
             }
             let level = node.level();
             let (sequence, bitmap, found) = loop {
-                let Some(sequence) = self.await_even(&node) else { return Ok(false) };
+                let Some(sequence) = self.await_even(&node)? else {
+                    self.check_dead(link, &node)?;
+                    return Ok(false);
+                };
                 let bitmap = node.bitmap();
                 self.settle(&node);
                 let wanted = |slot| {

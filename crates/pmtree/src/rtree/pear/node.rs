@@ -16,7 +16,7 @@ use crate::rtree::rect::Rect;
 
 /// A node of a tree, in the pool or in memory.
 pub(super) struct Node<'a, const D: usize, B: Backend> {
-    tree: &'a PearTree<D, B>,
+    pub(super) tree: &'a PearTree<D, B>,
     /// Its offset in the pool, or its index in memory with [`VOLATILE`].
     pub(super) at: u64,
     words: Words<'a, B>,
@@ -56,9 +56,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let words = if is_volatile(at) {
             Words::Memory(self.memory.words(at >> 1))
         } else {
-            let length = self.layout.node_length();
-            self.pool.check_range(at, length)?;
-            Words::Pool(self.pool.backend().view(at, length))
+            self.pool.check_range(at, self.node_length)?;
+            Words::Pool(self.pool.backend().view(at, self.node_length))
         };
         Ok(Node { tree: self, at, words })
     }
@@ -207,7 +206,7 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
             // What a damaged pool calls a node in memory may be none.
             true if !self.is_volatile() => {}
             true => self.tree.memory.prefetch(child >> 1, (PREFETCHED / WORD_LENGTH) as usize),
-            false => self.tree.pool.backend().prefetch(child, PREFETCHED.min(self.tree.layout.node_length())),
+            false => self.tree.pool.backend().prefetch(child, PREFETCHED.min(self.tree.node_length)),
         }
     }
 

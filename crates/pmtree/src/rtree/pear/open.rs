@@ -4,8 +4,8 @@ use terrane_pmem::{Backend, Pool, ROOT, Site, WORD_LENGTH};
 use terrane_storage::Storage;
 
 use super::layout::{
-    ALIGNMENT, BLOCK_LENGTH, CLEAN, DIMENSIONS, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID, Layout, SINGLE, TOP,
-    head, is_alignment,
+    ALIGNMENT, BLOCK_LENGTH, CLEAN, DIMENSIONS, DYING, DYING_PARENT, FAN_OUT, FAN_OUT_MAX, INNER_FAN_OUT, LAYOUT_ID,
+    Layout, SINGLE, TOP, head, is_alignment, level_of,
 };
 use super::options::Options;
 use super::tree::PearTree;
@@ -32,12 +32,20 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// nodes anew that were in memory. Recovery states below are left to the operations that meet
     /// them.
     ///
+    /// If the pool has no space for nodes that the budget wants there, they lie in memory, and
+    /// exceed the budget until they can move.
+    ///
     /// Returns an error, and leaves the file unchanged, if the pool holds something else, a tree of
     /// another shape, or a damaged tree. It checks:
     /// 1. the tree's block, and the nodes that recovery reads, are acquired blocks of the length
     ///    for this shape, and state their levels;
-    /// 2. the chains that recovery walks are no circles;
-    /// 3. the pool has no blocks, if its root word names no tree.
+    /// 2. these nodes are in no state that no crash leaves: they have no lock of this session, and
+    ///    without a lock they are even;
+    /// 3. the chains that recovery walks are no circles;
+    /// 4. the pool has no blocks, if its root word names no tree.
+    ///
+    /// Damage to the marks and links of these nodes may be met later, when recovery has changed the
+    /// file. Then the error comes all the same.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
         check_fill_min(options.fill_min_percent)?;
         let found = Pool::find(storage, name, &creation::pool_options(LAYOUT_ID, &options.pool))?;
@@ -146,13 +154,20 @@ pub(super) fn verify<const D: usize, B: Backend>(pool: &Pool<B>) -> Result<Optio
         );
         blocks::damaged(pool, block, reason)
     })?;
-    if top > LEVEL_MAX {
+    let walked = if top > LEVEL_MAX {
         blocks::check_own(pool, top, layout.node_length())?;
         check_header(pool, &layout, top, None)?;
+        level_of(backend.load(top)) + 1..=LEVEL_MAX
     } else {
-        for level in [top, top + 1] {
-            walk(pool, &layout, block, level)?;
-        }
+        blocks::check_height(pool, block, top + 1)?;
+        top..=top + 1
+    };
+    for level in walked {
+        walk(pool, &layout, block, level)?;
+    }
+    let [dying_parent, dying] = [DYING_PARENT, DYING].map(|word| backend.load(block + word));
+    for node in [dying_parent, dying].into_iter().filter(|node| dying != 0 && *node != 0) {
+        blocks::check_length(pool, node, layout.node_length())?;
     }
     Ok(Some((block, layout)))
 }

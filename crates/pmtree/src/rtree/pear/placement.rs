@@ -15,7 +15,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Nodes in memory, including those that are being made. With [`Persisting::InPlace`] they are
-    /// never more than a [`Budget::Nodes`] allows (R8).
+    /// never more than a [`Budget::Nodes`] allows (R8), unless an opening found a full pool.
     pub fn volatile_nodes(&self) -> u64 {
         self.placement.count.load(Ordering::Acquire)
     }
@@ -26,7 +26,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Changes the budget. With [`Persisting::InPlace`], nodes move at once, in either direction,
-    /// until it is kept and used. Meanwhile other threads may use the tree.
+    /// until it is kept and used. Meanwhile other threads may use the tree. It is an error if the
+    /// pool has no space for that, and nodes that have not moved stay where they are.
     pub fn set_budget(&self, budget: Budget) -> Result<()> {
         self.placement.set_budget(budget);
         if self.placement.persisting == Persisting::InPlace {
@@ -40,11 +41,10 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     pub fn adapt_step(&self, nodes: usize) -> Result<usize> {
         let mut moved = 0;
         while moved < nodes {
-            let guard = self.pool.pin();
-            let has_moved = match self.excess() {
-                Some(level) => self.move_to_pool(level, &guard)?,
-                None => self.move_to_memory(&guard)?,
-            };
+            let has_moved = self.with_space(|guard| match self.excess() {
+                Some(level) => self.move_to_pool(level, guard),
+                None => self.move_to_memory(guard),
+            })?;
             if !has_moved {
                 break;
             }
@@ -117,6 +117,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         self.placement.count_max.fetch_max(count + nodes, Ordering::AcqRel);
         true
+    }
+
+    /// Takes room beyond the budget, if it has none.
+    pub(super) fn reserve_in_any_case(&self, nodes: u64) {
+        let count = self.placement.count.fetch_add(nodes, Ordering::AcqRel) + nodes;
+        self.placement.count_max.fetch_max(count, Ordering::AcqRel);
     }
 
     pub(super) fn unreserve(&self, nodes: u64) {

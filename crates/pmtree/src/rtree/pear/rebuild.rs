@@ -17,7 +17,6 @@ use terrane_pmem::{Backend, Guard};
 use terrane_storage::sync::{Ordering, thread};
 
 use super::layout::{KEY, LOCK, META, PARENT, REORGANIZING, SEQUENCE, TOP, is_volatile, locked, slots};
-use super::lock::Locked;
 use super::node::{Branch, bounds};
 use super::options::{Budget, Gap, Options};
 use super::repair::Parent;
@@ -240,11 +239,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     }
 
     /// Makes planned nodes from the lowest level up.
+    ///
+    /// If the pool is full, the remaining nodes of the level lie in memory, and so do the levels
+    /// above (R2). Otherwise a tree that a kill has left could not be opened again.
     fn make(&mut self, lowest: u64, levels: Vec<Vec<Planned<D>>>) -> Result<()> {
-        let in_memory = self.placed_in_memory(lowest, &levels);
-        let mut below: Vec<u64> = Vec::new();
+        let placed = self.placed_in_memory(lowest, &levels);
+        let (mut below, mut is_full): (Vec<u64>, _) = (Vec::new(), false);
         let count = levels.len();
-        for (number, (planned, in_memory)) in levels.into_iter().zip(in_memory).enumerate() {
+        for (number, (planned, mut in_memory)) in levels.into_iter().zip(placed).enumerate() {
             let level = lowest + number as u64;
             blocks::check_height(&self.pool, self.block, level)?;
             let is_last = number + 1 == count;
@@ -258,7 +260,16 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                         Child::Planned(number) => (*rect, below[*number]),
                     })
                     .collect();
-                made.push(self.make_node(level, place < in_memory, &branches, planned.key)?);
+                let is_in_memory = is_full || place < in_memory;
+                let node = match self.make_node(level, is_in_memory, &branches, planned.key) {
+                    Err(error) if !is_in_memory && blocks::is_full(&error) => {
+                        is_full = true;
+                        self.make_node(level, true, &branches, planned.key)?
+                    }
+                    made => made?,
+                };
+                in_memory += usize::from(is_full);
+                made.push(node);
             }
             match (in_memory, is_last) {
                 (0, true) => self.persist_top(made[0]),
@@ -273,19 +284,19 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// Children in the pool that have a common key keep it, so that their pages are not written.
     fn make_node(&self, level: u64, in_memory: bool, branches: &[Branch<D>], key: Option<u64>) -> Result<u64> {
-        let at = match in_memory && self.reserve(1) {
-            true => self.volatile_node(level, 0, branches)?,
-            false => self.link_first(level, 0, branches)?,
+        let node = if in_memory {
+            self.reserve_in_any_case(1);
+            self.volatile_node(level, 0, branches)?
+        } else {
+            self.link_first(level, 0, branches)?
         };
-        debug_assert!(is_volatile(at) == in_memory);
-        let node = Locked::of_new(self.node(at)?);
         node.store(SEQUENCE, 0);
         match key.filter(|_| in_memory) {
             // Its children name it already.
             Some(key) => node.store(KEY, key),
             None => self.adopt(&node)?,
         }
-        Ok(at)
+        Ok(node.at)
     }
 
     /// How many nodes of each level lie in memory.

@@ -53,7 +53,22 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     pub(super) fn repair(&self, parent: Option<u64>, at: u64, guard: &Guard<'_>) -> Result<()> {
         let _repairs = self.repairs.lock();
         let node = self.node(at)?;
-        self.resolve(parent.map_or(Parent::None, Parent::Node), &node, guard)
+        self.resolve(parent.map_or(Parent::None, Parent::Node), &node, guard)?;
+        if !self.is_stale(&node) {
+            return Ok(());
+        }
+        // It is, if it has left the tree meanwhile.
+        let is_linked = match parent {
+            None => self.root() == at,
+            Some(parent) => {
+                let parent = self.node(parent)?;
+                parent.sequence() != DEAD && parent.slot_of(at).is_some()
+            }
+        };
+        match is_linked {
+            true => Err(self.damaged(at, "a node stays in a recovery state")),
+            false => Ok(()),
+        }
     }
 
     /// Whether a child of a way's inner node has a mark that a crash has left.
@@ -144,7 +159,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if at == 0 {
             return Ok(None);
         }
-        let partner = self.node_of(at)?;
+        let partner = self.node_in_pool(at)?;
         let is_level = partner.level() == node.level();
         let is_partner = is_level && self.is_stale(&partner) && partner.has(marks) && partner.load(PARTNER) == node.at;
         Ok(is_partner.then_some(partner))
@@ -156,7 +171,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         if half == 0 || node.load(NEXT) != half {
             return self.unmark_and_release(node);
         }
-        let half = self.checked(half, node.level())?;
+        let half = self.node_of_level(half, node.level())?;
         let is_linked = match parent {
             Parent::None => false,
             Parent::Node(at) | Parent::Locked(at) => self.node(at)?.slot_of(half.at).is_some(),
@@ -206,8 +221,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         parent.advance();
         self.remove_branch(&parent, slot, node, intent, guard)?;
         // It belongs to this session from now on, so that nobody takes it for a recovery state.
-        node.store(META, locked(node.level(), 0, self.session));
         node.store(SEQUENCE, DEAD);
+        node.store(META, locked(node.level(), 0, self.session));
         Ok(())
     }
 

@@ -8,9 +8,9 @@ use terrane_storage::sync::Ordering;
 use super::layout::{DIRTY, slots};
 use super::node::Node;
 use super::tree::{PearTree, Way};
-use crate::Result;
 use crate::rtree::rect::Rect;
 use crate::rtree::search::{Exact, Extent, Path, SearchVisitor, ValidatedVisitor, Window};
+use crate::{Result, blocks};
 
 const READ: Site = Site::new("pear.read.persist");
 
@@ -18,7 +18,10 @@ const READ: Site = Site::new("pear.read.persist");
 pub(super) type Visit = (u64, u64, u64);
 
 /// Reads all nodes and no entries.
-struct Everything;
+#[derive(Default)]
+struct Everything {
+    visited: usize,
+}
 
 impl<const D: usize> SearchVisitor<D> for Everything {
     fn enters(&self, _: &Rect<D>) -> bool {
@@ -33,13 +36,17 @@ impl<const D: usize> SearchVisitor<D> for Everything {
 }
 
 impl<const D: usize> ValidatedVisitor<D, Visit> for Everything {
-    fn visited(&mut self, _: impl FnOnce() -> Visit) {}
-
-    fn extent(&self) -> Extent {
-        Extent::default()
+    fn visited(&mut self, _: impl FnOnce() -> Visit) {
+        self.visited += 1;
     }
 
-    fn truncate(&mut self, _: Extent) {}
+    fn extent(&self) -> Extent {
+        Extent { found: 0, visited: self.visited }
+    }
+
+    fn truncate(&mut self, extent: Extent) {
+        self.visited = extent.visited;
+    }
 }
 
 impl<const D: usize, B: Backend> PearTree<D, B> {
@@ -67,7 +74,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// none. Others may use the tree meanwhile.
     pub fn repair_all(&self) -> Result<()> {
         if self.may_be_stale() {
-            self.search(|| Everything, drop, &self.pool.pin())?;
+            self.search(Everything::default, drop, &self.pool.pin())?;
             self.may_be_stale.store(false, Ordering::Release);
         }
         Ok(())
@@ -101,11 +108,14 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<()> {
         loop {
             let sequence = self.root_sequence.load(Ordering::SeqCst);
-            let (mut target, root) = (new(), self.root());
-            let is_whole = self.visit(None, &self.node(root)?, &mut target, &mut Path::new(), guard)?;
+            let (mut target, root) = (new(), self.node(self.root())?);
+            let is_whole = self.visit(None, &root, &mut target, &mut Path::new(), guard)?;
             if target.is_satisfied() || is_whole && self.root_sequence.load(Ordering::SeqCst) == sequence {
                 keep(target);
                 return Ok(());
+            }
+            if !is_whole {
+                self.check_dead(None, &root)?;
             }
         }
     }
@@ -126,9 +136,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
         let level = node.level();
         let extent = target.extent();
+        if level > 0 && self.are_too_many(extent.visited as u64) {
+            return Err(blocks::too_many(&self.pool, self.block));
+        }
         loop {
             target.truncate(extent);
-            let Some(sequence) = self.await_even(node) else { return Ok(false) };
+            let Some(sequence) = self.await_even(node)? else { return Ok(false) };
             let bitmap = node.bitmap();
             path.push(node.at);
             let is_whole = if level == 0 {
@@ -180,7 +193,9 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             return Ok(false);
         }
         for child in children {
-            if !self.visit(Some(node.at), &self.child_of(node, child)?, target, path, guard)? {
+            let child = self.child_of(node, child)?;
+            if !self.visit(Some(node.at), &child, target, path, guard)? {
+                self.check_dead(Some(node.at), &child)?;
                 return Ok(false);
             }
             if target.is_satisfied() {

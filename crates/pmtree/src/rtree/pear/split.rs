@@ -68,6 +68,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// Makes the new half, on the chain if it lies in the pool. Both are odd afterwards.
     fn make_half<'a>(&'a self, node: Locked<'a, D, B>) -> Result<Halves<'a, D, B>> {
+        self.check_children(&node)?;
         let (moved, branches) = self.divide(&node);
         let half = if node.is_volatile() {
             if !self.reserve(1) {
@@ -77,7 +78,6 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         } else {
             self.link_half(&node, moved, &branches)?
         };
-        let half = Locked::of_new(self.node(half)?);
         half.store(MASK, moved);
         node.toggle();
         Ok(Ok((node, half)))
@@ -85,11 +85,13 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
 
     /// A node in memory, locked and odd, for which the budget has room. Its key is one that no
     /// session repeats.
-    pub(super) fn volatile_node(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<u64> {
+    pub(super) fn volatile_node(&self, level: u64, parent: u64, branches: &[Branch<D>]) -> Result<Locked<'_, D, B>> {
         let at = self.allocate_volatile();
-        self.node(at)?.fill(locked(level, 0, self.session), self.session << KEY_SHIFT | at, (parent, 0), branches);
+        let node = self.node(at)?;
+        node.fill(locked(level, 0, self.session), self.session << KEY_SHIFT | at, (parent, 0), branches);
+        let node = Locked::of_new(node);
         self.note_volatile(level, at);
-        Ok(at)
+        Ok(node)
     }
 
     /// The slots that move, and their branches.
@@ -165,15 +167,19 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ///
     /// If the new root lies in the pool, it enters its chain before the root word names it; opening
     /// frees it otherwise. If it lies in memory, the word says that the old root's level is the
-    /// highest one in the pool.
+    /// highest one in the pool. Above a root in memory it does in any case (R2).
+    ///
+    /// What can fail for lack of space comes first: a half without a parent would keep readers
+    /// waiting.
     fn split_root<'a>(&'a self, node: Locked<'a, D, B>) -> Result<Halves<'a, D, B>> {
         let level = node.level();
         crate::blocks::check_height(&self.pool, self.block, level + 1)?;
         let needed = 1 + u64::from(node.is_volatile());
-        let is_in_memory = self.wants_volatile_root() && self.reserve(needed);
+        let is_in_memory = (node.is_volatile() || self.wants_volatile_root()) && self.reserve(needed);
         if !is_in_memory && node.is_volatile() {
             return Ok(Err(Outcome::NeedsRoom(needed)));
         }
+        let acquired = (!is_in_memory).then(|| self.acquire_first(level + 1)).transpose()?;
         if node.is_volatile() {
             // `make_half` reserves it again.
             self.unreserve(1);
@@ -191,18 +197,20 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         let left = node.bitmap() & !half.load(MASK);
         let rest = node.bounds_of(left);
         let branches = [(rest, node.at), (half.bounds(), half.at)];
-        let root = if is_in_memory {
-            let root = self.volatile_node(level + 1, 0, &branches)?;
-            if !node.is_volatile() {
-                self.set_complete(level);
+        let root = match acquired {
+            None => {
+                let root = self.volatile_node(level + 1, 0, &branches)?;
+                if !node.is_volatile() {
+                    self.set_complete(level);
+                }
+                root
             }
-            root
-        } else {
-            let root = self.link_first(level + 1, 0, &branches)?;
-            self.persist_top(root);
-            root
+            Some(acquired) => {
+                let root = self.link_acquired(acquired, level + 1, &branches)?;
+                self.persist_top(root.at);
+                root
+            }
         };
-        let root = Locked::of_new(self.node(root)?);
         node.set_parent(&root);
         half.set_parent(&root);
         root.store(SEQUENCE, 0);

@@ -7,7 +7,8 @@ use terrane_pmem::{Arena, Backend, Guard, Native, Pool, Site, WORD_LENGTH};
 use terrane_storage::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 use super::budget::Placement;
-use super::layout::{Layout, TOP, is_volatile};
+use super::layout::{Layout, TOP, is_volatile, slots};
+use super::lock::LockedPlaces;
 use super::node::Node;
 use super::options::{Gap, Options, Recovery};
 use crate::rtree::split::fill_min;
@@ -26,6 +27,8 @@ const TOP_WORD: Site = Site::new("pear.top");
 pub struct PearTree<const D: usize, B: Backend = Native> {
     pub(super) pool: Pool<B>,
     pub(super) layout: Layout<D>,
+    /// Bytes of a node in the pool.
+    pub(super) node_length: u64,
     pub(super) split: Split,
     fill_min_percent: u8,
     /// Offset of the tree's block.
@@ -40,6 +43,7 @@ pub struct PearTree<const D: usize, B: Backend = Native> {
     /// Guards changes of the root. It is taken after locks of nodes.
     pub(super) root_lock: Mutex<()>,
     pub(super) chains: Mutex<()>,
+    pub(super) locked_places: LockedPlaces,
     /// One thread repairs at a time.
     pub(super) repairs: Mutex<()>,
     /// Whether nodes may be in recovery states.
@@ -60,6 +64,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         Self {
             pool,
             layout,
+            node_length: layout.node_length(),
             split: options.split,
             fill_min_percent: options.fill_min_percent,
             block,
@@ -69,6 +74,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
             root_sequence: AtomicU64::new(0),
             root_lock: Mutex::new(()),
             chains: Mutex::new(()),
+            locked_places: LockedPlaces::new(),
             repairs: Mutex::new(()),
             may_be_stale: AtomicBool::new(!is_clean),
             placement: Placement::new(options),
@@ -113,8 +119,11 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         blocks::damaged(&self.pool, if is_volatile(at) { self.block } else { at }, reason)
     }
 
+    /// Whether this number of nodes exceeds the space in the pool and in memory.
+    #[inline]
     pub(super) fn are_too_many(&self, nodes: u64) -> bool {
-        blocks::are_too_many(&self.pool, nodes, self.layout.node_length())
+        let exceeds_pool = |nodes: u64| blocks::are_too_many(&self.pool, nodes, self.node_length);
+        exceeds_pool(nodes) && exceeds_pool(nodes.saturating_sub(self.memory.reserved_nodes()))
     }
 
     pub(super) fn root(&self) -> u64 {
@@ -139,31 +148,47 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         fill_min(self.layout.capacity(level), self.fill_min_percent)
     }
 
-    /// A node that was named by another one.
+    /// A node that a word of the pool names. It lies in the pool too (R2). Every such word is read
+    /// through this function or [`PearTree::child_of`], since the pool may be damaged. Words in
+    /// memory were checked before they came there.
     #[inline]
-    pub(super) fn node_of(&self, at: u64) -> Result<Node<'_, D, B>> {
-        match !is_volatile(at) && (at == 0 || at & 63 != 0) {
-            true => Err(self.damaged(self.block, format!("a node is said to lie at byte {at}"))),
-            false => self.node(at),
+    pub(super) fn node_in_pool(&self, at: u64) -> Result<Node<'_, D, B>> {
+        match at != 0 && at & (self.layout.alignment - 1) == 0 {
+            true => self.node(at),
+            false => Err(self.damaged(self.block, format!("a node is said to lie at byte {at}"))),
         }
     }
 
-    /// A node that was named by another one, at a level.
+    /// The same for a node of a level.
     #[inline]
-    pub(super) fn checked(&self, at: u64, level: u64) -> Result<Node<'_, D, B>> {
-        let node = self.node_of(at)?;
-        match node.level() == level {
-            true => Ok(node),
-            false => Err(self.damaged(at, format!("a node of level {level} states level {}", node.level()))),
-        }
+    pub(super) fn node_of_level(&self, at: u64, level: u64) -> Result<Node<'_, D, B>> {
+        self.at_level(self.node_in_pool(at)?, level)
     }
 
-    /// A child of a node. One in the pool has only children in the pool (R2).
+    /// A child of a node.
     #[inline]
     pub(super) fn child_of(&self, parent: &Node<'_, D, B>, child: u64) -> Result<Node<'_, D, B>> {
-        match is_volatile(child) && !parent.is_volatile() {
-            true => Err(self.damaged(parent.at, "a node in the pool has a child in memory")),
-            false => self.checked(child, parent.level().wrapping_sub(1)),
+        let node = match is_volatile(child) && parent.is_volatile() {
+            true => self.node(child)?,
+            false => self.node_in_pool(child)?,
+        };
+        self.at_level(node, parent.level().wrapping_sub(1))
+    }
+
+    #[inline]
+    fn at_level<'a>(&self, node: Node<'a, D, B>, level: u64) -> Result<Node<'a, D, B>> {
+        match node.level() == level {
+            true => Ok(node),
+            false => Err(self.damaged(node.at, format!("a node of level {level} states level {}", node.level()))),
+        }
+    }
+
+    /// Checks the words that name a node's children, before these move, or the node does.
+    pub(super) fn check_children(&self, node: &Node<'_, D, B>) -> Result<()> {
+        let level = node.level();
+        match level {
+            0 => Ok(()),
+            _ => slots(node.bitmap()).try_for_each(|slot| self.child_of(node, node.target(level, slot)).map(drop)),
         }
     }
 

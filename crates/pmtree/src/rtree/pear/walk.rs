@@ -6,7 +6,7 @@
 
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, WORD_LENGTH};
 
-use super::layout::{BITMAP, Layout, META, NEXT, head, level_of};
+use super::layout::{BITMAP, DEAD, LOCK, Layout, META, NEXT, SEQUENCE, head, level_of, session_of};
 use super::tree::PearTree;
 use crate::limits::LEVEL_MAX;
 use crate::{Result, blocks};
@@ -63,7 +63,9 @@ fn leaves<const D: usize, B: Backend>(pool: &Pool<B>, layout: &Layout<D>, block:
         if let Some(&later) = nodes.get(number + AHEAD) {
             pool.backend().prefetch(later, LINE_LENGTH);
         }
-        if level_of(word(pool, at, META)) == 0 {
+        // One that waits for readers is on no chain.
+        let is_dead = word(pool, at, SEQUENCE) == DEAD && is_locked_now(pool, at);
+        if level_of(word(pool, at, META)) == 0 && !is_dead {
             check_header(pool, layout, at, Some(0))?;
             next_of[place(at)] = word(pool, at, NEXT);
         }
@@ -89,7 +91,14 @@ fn word<B: Backend>(pool: &Pool<B>, node: u64, number: usize) -> u64 {
     pool.backend().load(node + number as u64 * WORD_LENGTH)
 }
 
-/// Checks that a node states a level, and has no more slots than that has.
+/// Whether a node has the lock of this session, or of a later one.
+fn is_locked_now<B: Backend>(pool: &Pool<B>, at: u64) -> bool {
+    let meta = word(pool, at, META);
+    meta & LOCK != 0 && session_of(meta) >= pool.open_counter()
+}
+
+/// Checks a node that nobody uses: it states a level, and has no more slots than that has. It has
+/// no lock of this session, and its number is even if it has no lock of an earlier one.
 pub(super) fn check_header<const D: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<D>,
@@ -102,6 +111,12 @@ pub(super) fn check_header<const D: usize, B: Backend>(
     }
     if word(pool, at, BITMAP) & !layout.all_slots(stated) != 0 {
         return Err(blocks::damaged(pool, at, "a node has an impossible bitmap"));
+    }
+    if is_locked_now(pool, at) {
+        return Err(blocks::damaged(pool, at, "a node is locked, and nobody has locked it"));
+    }
+    if word(pool, at, META) & LOCK == 0 && word(pool, at, SEQUENCE) & 1 != 0 {
+        return Err(blocks::damaged(pool, at, "the entries of a node move, and it is not locked"));
     }
     Ok(())
 }
