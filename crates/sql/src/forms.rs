@@ -22,7 +22,7 @@ use crate::statement::parse;
 pub(crate) fn common_form(mut statement: Statement) -> Result<Statement, SqlError> {
     if let Statement::Explain(explain) = &mut statement {
         let inner = common_form((*explain.statement).clone())?;
-        explain.statement = Box::new(inner);
+        *explain.statement = inner;
         return Ok(statement);
     }
     let Statement::Statement(inner) = &mut statement else { return Ok(statement) };
