@@ -19,8 +19,6 @@ use crate::sql::Statements;
 use crate::unlocked::unlocked;
 use crate::values::Types;
 
-/// The key of a field's metadata that holds the reference system.
-
 /// Rows as they are found, of a query or of a statement.
 pub enum Reading {
     Rows(Rows),
