@@ -26,12 +26,12 @@ pub struct Sorting {
 }
 
 /// The columns of an order such as `speed desc, id`, each with whether it descends; or what is
-/// wrong with it. Names with commas are given in items of their own.
+/// wrong with it. Names with commas are quoted.
 pub fn order_of(items: &[String], schema: &Schema) -> std::result::Result<Vec<(String, bool)>, String> {
     let arrow = schema.to_arrow();
     let is_column = |name: &str| arrow.index_of(name).is_ok();
     let items = match items {
-        [text] if !is_column(text) => text.split(',').map(str::to_owned).collect(),
+        [text] if !is_column(text) => split(text),
         items => items.to_vec(),
     };
     let columns =
@@ -42,6 +42,16 @@ pub fn order_of(items: &[String], schema: &Schema) -> std::result::Result<Vec<(S
         return Err(format!("geometries such as {name:?} have no order"));
     }
     Ok(columns)
+}
+
+/// The parts of a text between commas that are not within quotes.
+fn split(text: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let is_end = |character: char| {
+        is_quoted ^= character == '"';
+        character == ',' && !is_quoted
+    };
+    text.split(is_end).map(str::to_owned).collect()
 }
 
 fn ordered_column(item: &str, is_column: &dyn Fn(&str) -> bool) -> std::result::Result<(String, bool), String> {
