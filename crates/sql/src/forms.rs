@@ -112,8 +112,13 @@ impl VisitorMut for Queries {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if let SetExpr::Select(select) = &mut *query.body {
-            name_repeated(&mut select.projection);
+        let mut bodies = vec![&mut *query.body];
+        while let Some(body) = bodies.pop() {
+            match body {
+                SetExpr::Select(select) => name_repeated(&mut select.projection),
+                SetExpr::SetOperation { left, right, .. } => bodies.extend([&mut **left, &mut **right]),
+                _ => {}
+            }
         }
         if query.locks.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
