@@ -134,14 +134,11 @@ fn print_sorted(
     let columns = (!arguments.columns.is_empty()).then(|| arguments.columns.clone());
     let limit = arguments.conditions.limit.map(|limit| limit.saturating_add(arguments.offset));
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    let mut read = arguments.columns.clone();
-    if columns.is_some() {
-        read.extend(by.iter().map(|(name, _)| name.clone()).filter(|name| !arguments.columns.contains(name)));
-    }
-    let rows = dataset.query(&with_columns(query, &read))?;
+    let sorting = Sorting { by, limit, columns };
+    let rows = dataset.query(&with_columns(query, &sorting.columns_read().unwrap_or_default()))?;
     let schema = rows.schema().clone();
     let session = Session::new(&place::session_options(common))?;
-    let sorted = session.sort(&schema, rows, Sorting { by, limit, columns })?;
+    let sorted = session.sort(&schema, rows, sorting)?;
     let schema = sorted.schema().clone();
     output::print_batches(&schema, &mut after(sorted, arguments.offset), writer, messages)
 }

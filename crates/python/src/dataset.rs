@@ -98,10 +98,7 @@ impl PyDataset {
             limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
             columns: columns.clone(),
         });
-        if let Some(mut columns) = columns {
-            let by = sorting.iter().flat_map(|sorting| &sorting.by).map(|(name, _)| name);
-            let others: Vec<String> = by.filter(|name| !columns.contains(name)).cloned().collect();
-            columns.extend(others);
+        if let Some(columns) = sorting.as_ref().map_or(columns, Sorting::columns_read) {
             query = query.columns(columns);
         }
         if let Some(limit) = limit.filter(|_| sorting.is_none()) {

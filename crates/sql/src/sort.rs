@@ -25,6 +25,17 @@ pub struct Sorting {
     pub columns: Option<Vec<String>>,
 }
 
+impl Sorting {
+    /// The columns to read: those of the answer, and those of the order. All of them if not given.
+    pub fn columns_read(&self) -> Option<Vec<String>> {
+        let mut read = self.columns.clone()?;
+        let others = self.by.iter().map(|(name, _)| name).filter(|name| !read.contains(name));
+        let others: Vec<String> = others.cloned().collect();
+        read.extend(others);
+        Some(read)
+    }
+}
+
 /// The columns of an order such as `speed desc, id`, each with whether it descends; or what is
 /// wrong with it. Names with commas are quoted.
 pub fn order_of(items: &[String], schema: &Schema) -> std::result::Result<Vec<(String, bool)>, String> {

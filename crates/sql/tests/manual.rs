@@ -17,12 +17,17 @@ fn examples(page: &str) -> Vec<(&str, Option<&str>)> {
     examples
 }
 
-#[test]
-fn the_manual_s_statements_do_what_it_says() {
+fn empty_store() -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { durability: Some(Durability::None), ..Options::default() };
     let store = Arc::new(Store::open(folder.path().join("store"), options.clone()).unwrap());
     let connection = Connection::new(&options, store);
+    (folder, connection)
+}
+
+#[test]
+fn the_manual_s_statements_do_what_it_says() {
+    let (folder, connection) = empty_store();
     let examples = examples(include_str!("../../../docs/sql-statements.md"));
     assert!(examples.len() > 10, "{} examples", examples.len());
     for (statements, wanted) in examples {
@@ -39,10 +44,7 @@ fn the_manual_s_statements_do_what_it_says() {
 /// Each recipe runs on the sample data, and its query finds something.
 #[test]
 fn the_recipes_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let options = Options { durability: Some(Durability::None), ..Options::default() };
-    let store = Arc::new(Store::open(folder.path().join("store"), options.clone()).unwrap());
-    let connection = Connection::new(&options, store);
+    let (folder, connection) = empty_store();
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
     let tables = format!(
         "CREATE TABLE rides (PRIMARY KEY (ride_id)) AS SELECT * FROM '{data}/sf_cab_rides.parquet' WHERE cab_id < 40;

@@ -57,15 +57,19 @@ fn parameter<'v>(name: &str, params: &'v [Expr]) -> Option<&'v Expr> {
     params.get(number.checked_sub(1)?)
 }
 
-/// Makes the literals of a column texts, if only some are. The column's type reads them then, as in
-/// PostgreSQL.
+/// Makes the literals of a column texts, if only some are, or if they have no other common type: an
+/// integer beside a float may not be one. The column's type reads them then, as in PostgreSQL.
 pub(super) fn make_texts(values: &mut Values, params: &[Expr]) {
     let width = values.rows.iter().map(|row| row.content.len()).min().unwrap_or(0);
     for column in 0..width {
         let literals = values.rows.iter().map(|row| Literal::of(&row.content[column], params));
         let Some(literals) = literals.collect::<Option<Vec<_>>>() else { continue };
         let is_text = |literal: &Literal<'_>| matches!(literal, Literal::Text(_));
-        if !literals.iter().any(is_text) || literals.iter().all(is_text) {
+        let is_float = |literal: &Literal<'_>| matches!(literal, Literal::Float(_));
+        let is_long =
+            |literal: &Literal<'_>| matches!(literal, Literal::Int(number) if number.unsigned_abs() > FLOAT_EXACT_MAX);
+        let is_mixed = literals.iter().any(is_text) && !literals.iter().all(is_text);
+        if !is_mixed && !(literals.iter().any(is_float) && literals.iter().any(is_long)) {
             continue;
         }
         for value in values.rows.iter_mut().map(|row| &mut row.content[column]) {
