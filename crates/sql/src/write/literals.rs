@@ -69,7 +69,8 @@ pub(super) fn make_texts(values: &mut Values, params: &[Expr]) {
         let is_long =
             |literal: &Literal<'_>| matches!(literal, Literal::Int(number) if number.unsigned_abs() > FLOAT_EXACT_MAX);
         let is_mixed = literals.iter().any(is_text) && !literals.iter().all(is_text);
-        if !is_mixed && !(literals.iter().any(is_float) && literals.iter().any(is_long)) {
+        let has_long = literals.iter().any(is_float) && literals.iter().any(is_long);
+        if !is_mixed && !has_long {
             continue;
         }
         for value in values.rows.iter_mut().map(|row| &mut row.content[column]) {
