@@ -1,18 +1,20 @@
 //! The split of the R*-tree (Beckmann, Kriegel, Schneider and Seeger 1990, section 4.2). It uses
 //! the axis on which halves have the smallest margins, and cuts where they overlap least.
 
+use smallvec::SmallVec;
+
 use crate::Rect;
 
 /// See [`Split::divide`](super::Split::divide).
 pub(super) fn divide<const D: usize>(rects: &[Rect<D>], least: usize) -> Vec<bool> {
     let least = least.max(1);
-    let orders_of = |axis: usize| {
-        let by_min = sorted(rects, |rect| (rect.min()[axis], rect.max()[axis]));
-        [by_min, sorted(rects, |rect| (rect.max()[axis], rect.min()[axis]))].map(|order| Order::new(rects, order))
+    // A single order counts twice.
+    let with_margin = |axis: usize| {
+        let orders = orders(rects, axis);
+        ([&orders[0], &orders[orders.len() - 1]].map(|order| order.margins(least)).iter().sum::<f64>(), orders)
     };
-    let with_margin = |orders: [Order<D>; 2]| (orders.iter().map(|order| order.margins(least)).sum::<f64>(), orders);
-    let first_axis = with_margin(orders_of(0));
-    let (_, orders) = (1..D).map(orders_of).map(with_margin).fold(first_axis, |best, axis| match axis.0 < best.0 {
+    let first_axis = with_margin(0);
+    let (_, orders) = (1..D).map(with_margin).fold(first_axis, |best, axis| match axis.0 < best.0 {
         true => axis,
         false => best,
     });
@@ -67,11 +69,49 @@ impl<const D: usize> Order<D> {
     }
 }
 
-fn sorted<const D: usize>(rects: &[Rect<D>], key: impl Fn(&Rect<D>) -> (f64, f64)) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..rects.len()).collect();
-    order.sort_by(|&left, &right| {
-        let (left, right) = (key(&rects[left]), key(&rects[right]));
-        left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1))
+/// The orders by the lower and by the upper bounds on an axis: one order, if no box has an extent
+/// there.
+fn orders<const D: usize>(rects: &[Rect<D>], axis: usize) -> SmallVec<[Order<D>; 2]> {
+    let bounds = |rect: &Rect<D>| [rect.min()[axis], rect.max()[axis]].map(ordinal);
+    let by_min = sorted(rects, bounds);
+    let have_extent = rects.iter().map(bounds).any(|[min, max]| min != max);
+    let by_max = have_extent.then(|| {
+        sorted(rects, |rect| {
+            let [min, max] = bounds(rect);
+            [max, min]
+        })
     });
-    order
+    [Some(by_min), by_max].into_iter().flatten().map(|order| Order::new(rects, order)).collect()
+}
+
+/// Indices of boxes in the order of two numbers, and of equal ones in their own order.
+fn sorted<const D: usize>(rects: &[Rect<D>], key: impl Fn(&Rect<D>) -> [u64; 2]) -> Vec<usize> {
+    // Both numbers are compared as one, and without a look at the boxes.
+    let keyed = |(index, rect)| {
+        let [first, second] = key(rect).map(u128::from);
+        (first << u64::BITS | second, index)
+    };
+    let mut order: Vec<(u128, usize)> = rects.iter().enumerate().map(keyed).collect();
+    order.sort_unstable();
+    order.into_iter().map(|(_, index)| index).collect()
+}
+
+/// A whole number that is as great among others as this one is in the total order of numbers.
+fn ordinal(number: f64) -> u64 {
+    let bits = number.to_bits();
+    match bits >> 63 {
+        0 => bits | 1 << 63,
+        _ => !bits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_have_the_order_of_their_numbers() {
+        let numbers = [f64::MIN, -1.5, -f64::MIN_POSITIVE, -5e-324, -0.0, 0.0, 5e-324, 1.0, 1.5, f64::MAX];
+        assert!(numbers.map(ordinal).is_sorted_by(|left, right| left < right));
+    }
 }
