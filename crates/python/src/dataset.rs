@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyCapsule, PyDict};
 use terrane::schema::{ColumnType, GeometryColumn};
 use terrane::{Condition, CoordinateSystem, Dataset, Filter, Geometry, IndexKind, OnConflict, Query, Record};
 use terrane_space::geometry::{from_wkt, normalise, to_wkt};
@@ -246,6 +246,13 @@ impl PyDataset {
         };
         let [x, y] = place;
         Ok(self.answer(py, conditions.query()?.nearest(x, y, k), columns, None, None)?)
+    }
+
+    /// The present state as a table of DataFusion: `ctx.register_table(name, dataset)`. Conditions
+    /// and columns are those that DataFusion needs.
+    fn __datafusion_table_provider__<'py>(&self, session: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
+        self.owner.check()?;
+        crate::datafusion::table(session, &self.dataset)
     }
 
     /// Number of records that meet all conditions.

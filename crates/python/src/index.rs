@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use terrane_pmtree::fbr::{FbrTree, Options, SearchMode};
+use terrane_pmtree::pear::{Options, PearTree};
 use terrane_pmtree::terrane_pmem::Error as PoolError;
 use terrane_pmtree::{Error, NearestSearch, PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use crate::error::{ClosedError, CorruptionError, Failure, LockedError, Result, StorageError, usage};
 
-type Tree = FbrTree<2>;
+/// All of it lies in the file.
+type Tree = PearTree<2>;
 
 /// A persistent R-tree of boxes with a number each, in one file. It is a multiset: the same number
 /// may have several boxes. Each change survives the end of the process once its call returns; after
@@ -91,7 +92,7 @@ fn found_by_windows(tree: &Tree, windows: &[Rect<2>]) -> terrane_pmtree::Result<
     let mut ranges = vec![0..0; windows.len()];
     for position in by_place(windows) {
         let start = found.len();
-        tree.window(&windows[position], SearchMode::Validated, |_, id| found.push(id))?;
+        tree.window(&windows[position], |_, id| found.push(id))?;
         ranges[position] = start..found.len();
     }
     let (mut positions, mut ids) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
@@ -166,7 +167,7 @@ impl PyIndex {
         let (tree, window) = (self.tree()?, rect(coordinates)?);
         let found = py.detach(|| {
             let mut ids = Vec::new();
-            tree.window(&window, SearchMode::Validated, |_, id| ids.push(id)).map(|()| ids)
+            tree.window(&window, |_, id| ids.push(id)).map(|()| ids)
         });
         Ok(found.map_err(Failure::from)?)
     }
@@ -216,7 +217,7 @@ impl PyIndex {
         let counted = py.detach(|| -> terrane_pmtree::Result<usize> {
             let mut count = 0;
             let everything = Rect::new([f64::MIN; 2], [f64::MAX; 2])?;
-            tree.window(&everything, SearchMode::Validated, |_, _| count += 1).map(|()| count)
+            tree.window(&everything, |_, _| count += 1).map(|()| count)
         });
         Ok(counted.map_err(Failure::from)?)
     }

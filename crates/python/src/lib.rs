@@ -1,6 +1,7 @@
 //! Terrane for Python: stores, datasets and answers, over the Arrow PyCapsule interface.
 
 mod database;
+mod datafusion;
 mod dataset;
 mod error;
 mod frames;

@@ -40,4 +40,5 @@ pub use prepared::Param;
 pub use session::{Answer, Script, Session, SessionOptions};
 pub use sort::{Sorting, order_of};
 pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
+pub use table::table_of;
 pub use write::write_options;

@@ -32,6 +32,11 @@ pub(crate) struct DatasetTable {
     values: Option<Arc<[ScalarValue]>>,
 }
 
+/// A dataset at one moment as a table for another session of DataFusion.
+pub fn table_of(name: &str, snapshot: Snapshot) -> Arc<dyn TableProvider> {
+    Arc::new(DatasetTable::new(name.to_owned(), snapshot, true))
+}
+
 impl DatasetTable {
     pub fn new(dataset: String, snapshot: Snapshot, pushes_down: bool) -> Self {
         let schema = snapshot.schema();
