@@ -4,7 +4,6 @@ mod shell;
 
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use arrow_schema::SchemaRef;
 use terrane::Store;
@@ -34,7 +33,7 @@ fn run_texts(mut connection: Connection<'_>, texts: &[String], format: OutputFor
     let mut outcome = Ok(());
     for mut script in scripts {
         while !script.is_empty() && outcome.is_ok() {
-            outcome = connection.run_next(&mut script, format, None);
+            outcome = connection.run_next(&mut script, format);
         }
     }
     outcome.and(connection.close())
@@ -52,17 +51,9 @@ struct Connection<'a> {
 
 impl Connection<'_> {
     /// Runs the next statement of a script, and prints its rows.
-    fn run_next(
-        &mut self,
-        script: &mut Script,
-        format: OutputFormat,
-        stop: Option<Arc<AtomicBool>>,
-    ) -> Result<(), Failure> {
+    fn run_next(&mut self, script: &mut Script, format: OutputFormat) -> Result<(), Failure> {
         let store = self.store(self.session.changes_next(script))?;
-        if let Some(mut answer) = self.session.run_next(script, &store, &self.arguments.params)? {
-            if let Some(stop) = stop {
-                answer.stop_when(stop);
-            }
+        if let Some(answer) = self.session.run_next(script, &store, &self.arguments.params)? {
             let done = answer.done();
             print(answer, format, self.common, self.messages)?;
             if let Some((done, rows)) = done {

@@ -1,7 +1,7 @@
 //! A store, as Python has it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -14,15 +14,18 @@ use crate::frames::Variables;
 use crate::input::{self, Reader};
 use crate::load::{self, Shape};
 use crate::progress::Progress;
-use crate::result::PyAnswer;
+use crate::result::{Begun, PyAnswer};
 use crate::size;
 use crate::sql::{SqlSession, Statements, param};
+use crate::unlocked::{detached, unlocked};
 
 /// An open store, and the process that opened it.
 pub struct Owner {
     store: Mutex<Option<Arc<Store>>>,
     /// The session of SQL, once there was a statement.
-    session: OnceLock<SqlSession>,
+    session: Mutex<Option<Arc<SqlSession>>>,
+    /// The last answer of SQL that was begun, and may not have been read.
+    unread: Mutex<Weak<Begun>>,
     options: Options,
     path: PathBuf,
     pid: u32,
@@ -36,12 +39,23 @@ impl Owner {
     }
 
     /// The session of SQL.
-    pub fn session(&self) -> Result<&SqlSession> {
-        if let Some(session) = self.session.get() {
-            return Ok(session);
+    pub fn session(&self) -> Result<Arc<SqlSession>> {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*session {
+            Some(session) => Ok(session.clone()),
+            None => Ok(session.insert(SqlSession::new(&self.options)?).clone()),
         }
-        let session = SqlSession::new(&self.options)?;
-        Ok(self.session.get_or_init(|| session))
+    }
+
+    /// Notes the answer that was begun. The one before it is begun anew if it is read: it would
+    /// hold memory until then.
+    pub fn note_begun(&self, begun: &Arc<Begun>) {
+        let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *unread, Arc::downgrade(begun)).upgrade();
+        drop(unread);
+        if let Some(before) = before {
+            drop(before.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
     }
 
     /// The store.
@@ -61,11 +75,12 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
+        let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        match self.pid == std::process::id() {
+            true => unlocked(|| drop((session, store))),
             // A fork has neither the threads nor the right to write.
-            let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(store.take());
-            std::mem::forget(self.session.take());
+            false => std::mem::forget((session, store)),
         }
     }
 }
@@ -103,7 +118,8 @@ pub fn open(
         false => Store::open(&path, options.clone()),
     });
     let store = Mutex::new(Some(Arc::new(store.map_err(Failure::from)?)));
-    let owner = Owner { store, session: OnceLock::new(), options, path, pid: std::process::id() };
+    let (session, unread) = (Mutex::default(), Mutex::default());
+    let owner = Owner { store, session, unread, options, path, pid: std::process::id() };
     Ok(PyDatabase { owner: Arc::new(owner), read_only })
 }
 
@@ -239,7 +255,7 @@ impl PyDatabase {
     fn sql(&self, py: Python<'_>, statements: &str, params: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<PyAnswer> {
         let store = self.owner.store()?;
         let params = params.unwrap_or_default().iter().map(param).collect::<PyResult<Vec<_>>>()?;
-        let (script, names) = py.detach(|| -> Result<_> {
+        let (script, names) = detached(py, || {
             let session = self.owner.session()?;
             let script = session.parse(statements)?;
             let names = session.relations(&script);
@@ -249,18 +265,20 @@ impl PyDatabase {
         let is_dataset = |name: &str| datasets.iter().any(|dataset| dataset == name);
         let mut variables = Variables::of_caller(py, &names, is_dataset)?;
         let callers = Arc::new(std::mem::take(&mut variables.tables));
-        let begun = py.detach(|| {
+        let begun = detached(py, || {
             let session = self.owner.session()?;
             let mut statements = Statements { script, params, callers };
-            session.run_all_but_last(&store, &mut statements)?;
-            let changes = session.changes(&statements.script);
-            let answer = session.run(&store, &statements)?;
-            match changes {
-                true => PyAnswer::of_change(self.owner.clone(), answer),
-                false => Ok(PyAnswer::of_statement(self.owner.clone(), statements, answer)),
-            }
+            session.whole(|session| {
+                session.run_all_but_last(&store, &mut statements)?;
+                let changes = session.changes(&statements.script);
+                let answer = session.run(&store, &statements)?;
+                match changes {
+                    true => PyAnswer::of_change(self.owner.clone(), answer),
+                    false => PyAnswer::of_statement(self.owner.clone(), answer),
+                }
+            })
         });
-        begun.map_err(|failure| variables.explained(py, failure))
+        begun.map_err(|error| variables.explained(py, error.into()))
     }
 
     /// Drops a dataset, with its records and indexes.
@@ -291,18 +309,19 @@ impl PyDatabase {
         py.detach(|| store.compact()).map_err(|error| Failure::from(error).into())
     }
 
-    /// Closes the store. Its datasets cannot be used any more.
+    /// Closes the store. Its datasets and answers cannot be used any more, and a transaction that
+    /// was not committed has changed nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.owner.pid != std::process::id() {
             return Ok(());
         }
+        let session = self.owner.session.lock().unwrap_or_else(PoisonError::into_inner).take();
         let store = self.owner.store.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(store) = store else { return Ok(()) };
-        // Another thread that uses the store closes it by letting go of it.
-        match Arc::try_unwrap(store) {
-            Ok(store) => py.detach(|| store.close()).map_err(|error| Failure::from(error).into()),
-            Err(_) => Ok(()),
-        }
+        py.detach(|| {
+            drop(session);
+            store.map_or(Ok(()), |store| store.close_shared())
+        })
+        .map_err(|error| Failure::from(error).into())
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

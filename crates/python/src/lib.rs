@@ -30,5 +30,7 @@ fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<result::Batch>()?;
     module.add_class::<index::PyIndex>()?;
     module.add_function(wrap_pyfunction!(database::open, module)?)?;
+    let end = wrap_pyfunction!(sql::_end_sessions, module)?;
+    module.py().import("atexit")?.call_method1("register", (end,))?;
     error::register(module)
 }

@@ -2,7 +2,7 @@
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
@@ -10,19 +10,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use terrane::schema::{GeometryColumn, Schema};
 use terrane::{Query, Rows, Snapshot};
 use terrane_formats::{GeometryColumns, OutputFormat, WriteError, WriteOptions, writer};
-use terrane_sql::{Answer, Sorting, SqlError, srid_of};
+use terrane_sql::{Again, Answer, Sorting, SqlError, srid_of};
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
 use crate::input;
-use crate::sql::Statements;
-use crate::unlocked::unlocked;
+use crate::sql::SqlSession;
+use crate::unlocked::{detached, interrupt, locked, signal, stoppable, unlocked};
 use crate::values::Types;
 
 /// Rows as they are found, of a query or of a statement.
 pub enum Reading {
     Rows(Rows),
-    Statement(Box<Answer>),
+    /// The session ends after its answers.
+    Statement(Box<Answer>, Arc<SqlSession>),
     Kept(std::vec::IntoIter<RecordBatch>),
 }
 
@@ -30,7 +31,7 @@ impl Reading {
     fn next_batch(&mut self) -> std::result::Result<Option<RecordBatch>, ReadError> {
         match self {
             Self::Rows(rows) => Ok(rows.next_batch()?),
-            Self::Statement(answer) => Ok(answer.next_batch()?),
+            Self::Statement(answer, _) => Ok(answer.next_batch()?),
             Self::Kept(batches) => Ok(batches.next()),
         }
     }
@@ -70,8 +71,12 @@ impl From<ReadError> for PyErr {
     }
 }
 
+/// Rows that were begun and wait to be read.
+pub type Begun = Mutex<Option<Reading>>;
+
 /// Rows as a reader of Arrow batches.
 struct Reader {
+    owner: Arc<Owner>,
     rows: Reading,
     schema: SchemaRef,
 }
@@ -80,11 +85,25 @@ impl Iterator for Reader {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = unlocked(|| self.rows.next_batch()).transpose()?;
-        Some(batch.map_err(|error| match error {
-            ReadError::Engine(error) => ArrowError::ExternalError(Box::new(error)),
-            ReadError::Statement(error) => ArrowError::ExternalError(Box::new(error)),
-        }))
+        let next = match self.owner.store() {
+            Ok(_) => unlocked(|| stoppable(|| self.rows.next_batch())).map_err(Failure::from),
+            Err(error) => Err(error.into()),
+        };
+        let failure = match (signal(), next) {
+            (None, Ok(batch)) => return batch.map(Ok),
+            (Some(error), _) => error.into(),
+            (None, Err(failure)) => failure,
+        };
+        // Who reads a stream of Arrow gets a text alone.
+        let text = locked(|py| {
+            let error = PyErr::from(failure);
+            let text = error.to_string();
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                interrupt();
+            }
+            text
+        });
+        Some(Err(ArrowError::ExternalError(text.into())))
     }
 }
 
@@ -101,7 +120,8 @@ enum Question {
         query: Box<Query>,
         sorting: Option<Sorting>,
     },
-    Statement(Statements),
+    /// Nothing, if it had no rows.
+    Statement(Option<Again>),
     /// A statement that changed the store, which is never run again: the rows that it returned, and
     /// the number of rows that it changed.
     Change {
@@ -110,15 +130,14 @@ enum Question {
     },
 }
 
-/// The answer of a query. Each use runs the query again, on the same snapshot. A statement of SQL
-/// is run again on the newest state.
+/// The answer of a query. Each use runs the query again, on the same state.
 #[pyclass(module = "terrane", name = "Result", frozen)]
 pub struct PyAnswer {
     owner: Arc<Owner>,
     schema: SchemaRef,
     question: Question,
     /// The rows that were begun when the question was asked, for the first use.
-    begun: Mutex<Option<Reading>>,
+    begun: Arc<Begun>,
 }
 
 impl PyAnswer {
@@ -132,19 +151,25 @@ impl PyAnswer {
     ) -> Result<Self> {
         let reading = reading(&owner, rows, sorting.as_ref())?;
         let schema = match &reading {
-            Reading::Statement(answer) => answer.schema().clone(),
+            Reading::Statement(answer, _) => answer.schema().clone(),
             Reading::Rows(rows) => rows.schema().clone(),
             Reading::Kept(_) => SchemaRef::new(arrow_schema::Schema::empty()),
         };
         let question = Question::Query { snapshot: Box::new(snapshot), query: Box::new(query), sorting };
-        Ok(Self { owner, schema, question, begun: Mutex::new(Some(reading)) })
+        Ok(Self::of_question(owner, schema, question, Some(reading)))
     }
 
     /// The answer of a single statement that has begun.
-    pub fn of_statement(owner: Arc<Owner>, statement: Statements, answer: Answer) -> Self {
-        let schema = answer.schema().clone();
-        let begun = Mutex::new(Some(Reading::Statement(Box::new(answer))));
-        Self { owner, schema, question: Question::Statement(statement), begun }
+    pub fn of_statement(owner: Arc<Owner>, answer: Answer) -> Result<Self> {
+        let (schema, question) = (answer.schema().clone(), Question::Statement(answer.again()));
+        let reading = Reading::Statement(Box::new(answer), owner.session()?);
+        let answer = Self::of_question(owner, schema, question, Some(reading));
+        answer.owner.note_begun(&answer.begun);
+        Ok(answer)
+    }
+
+    fn of_question(owner: Arc<Owner>, schema: SchemaRef, question: Question, begun: Option<Reading>) -> Self {
+        Self { owner, schema, question, begun: Arc::new(Mutex::new(begun)) }
     }
 
     /// The answer of a statement that has changed the store.
@@ -154,25 +179,29 @@ impl PyAnswer {
         while let Some(batch) = answer.next_batch()? {
             batches.push(batch);
         }
-        Ok(Self { owner, schema, question: Question::Change { batches, rows }, begun: Mutex::new(None) })
+        Ok(Self::of_question(owner, schema, Question::Change { batches, rows }, None))
     }
 
-    fn run(&self, py: Python<'_>) -> Result<Reading> {
+    fn run(&self, py: Python<'_>) -> PyResult<Reading> {
         self.owner.check()?;
-        py.detach(|| self.begin())
+        detached(py, || self.begin())
+    }
+
+    fn reader_of(&self, rows: Reading) -> Reader {
+        Reader { owner: self.owner.clone(), rows, schema: self.schema.clone() }
     }
 
     /// The rows as a reader of Arrow batches, for a thread without Python; or why there is none.
     pub fn reader(&self) -> std::result::Result<input::Reader, String> {
         match self.begin() {
-            Ok(rows) => Ok(Box::new(Reader { rows, schema: self.schema.clone() })),
+            Ok(rows) => Ok(Box::new(self.reader_of(rows))),
             Err(Failure::Engine(error, _)) => Err(error.to_string()),
-            Err(Failure::Python(_)) => Err("the answer cannot be read again".to_owned()),
+            Err(Failure::Python(error)) => Err(error.to_string()),
         }
     }
 
     fn begin(&self) -> Result<Reading> {
-        let store = self.owner.store()?;
+        self.owner.store()?;
         if let Some(reading) = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Ok(reading);
         }
@@ -180,9 +209,10 @@ impl PyAnswer {
             Question::Query { snapshot, query, sorting } => {
                 reading(&self.owner, snapshot.query(query)?, sorting.as_ref())
             }
-            Question::Statement(statement) => {
-                let answer = self.owner.session()?.run(&store, statement)?;
-                Ok(Reading::Statement(Box::new(answer)))
+            Question::Statement(None) => Ok(Reading::Kept(Vec::new().into_iter())),
+            Question::Statement(Some(again)) => {
+                let session = self.owner.session()?;
+                Ok(Reading::Statement(Box::new(session.run_again(again)?), session))
             }
             Question::Change { batches, .. } => Ok(Reading::Kept(batches.clone().into_iter())),
         }
@@ -200,7 +230,10 @@ impl PyAnswer {
 /// The rows of a query, in an order if there is one.
 fn reading(owner: &Owner, rows: Rows, sorting: Option<&Sorting>) -> Result<Reading> {
     Ok(match sorting {
-        Some(sorting) => Reading::Statement(Box::new(owner.session()?.sort(rows, sorting.clone())?)),
+        Some(sorting) => {
+            let session = owner.session()?;
+            Reading::Statement(Box::new(session.sort(rows, sorting.clone())?), session)
+        }
         None => Reading::Rows(rows),
     })
 }
@@ -214,7 +247,7 @@ impl PyAnswer {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reader = Reader { rows: self.run(py)?, schema: self.schema.clone() };
+        let reader = self.reader_of(self.run(py)?);
         let reader = PyRecordBatchReader::new(Box::new(reader));
         reader.into_pyobject(py)?.call_method1("__arrow_c_stream__", (requested_schema,))
     }
@@ -280,8 +313,7 @@ impl PyAnswer {
         let types = Types::new(py)?;
         let limit = limit.unwrap_or(usize::MAX);
         while list.len() < limit {
-            let Some(batch) = py.detach(|| rows.next_batch())? else { break };
-            py.check_signals()?;
+            let Some(batch) = next_batch(py, &mut rows)? else { break };
             append_rows(&types, &batch, limit, &list)?;
         }
         Ok(list)
@@ -307,7 +339,7 @@ impl PyAnswer {
         let options = WriteOptions { geometry, planar, ..WriteOptions::default() };
         let mut page = Vec::new();
         let failed = |error: WriteError| usage(error);
-        py.detach(|| -> Result<()> {
+        detached(py, || {
             let mut writer = writer(OutputFormat::Map, &mut page, options);
             writer.begin(&self.schema).map_err(failed)?;
             while let Some(batch) = rows.next_batch()? {
@@ -324,12 +356,11 @@ impl PyAnswer {
         let Question::Query { snapshot, query, .. } = &self.question else {
             return Err(usage("use db.sql(\"EXPLAIN …\") for the plan of a statement").into());
         };
-        let explained = py.detach(|| -> Result<String> {
+        detached(py, || {
             let mut rows = snapshot.query(query)?;
             while rows.next_batch()?.is_some() {}
             Ok(rows.explanation().to_string())
-        });
-        Ok(explained?)
+        })
     }
 
     /// All rows as a pyarrow.Table.
@@ -375,18 +406,22 @@ impl PyAnswer {
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.owner.check()?;
         if let Question::Query { snapshot, query, sorting } = &self.question {
-            let count = py.detach(|| snapshot.count(query)).map_err(Failure::from)?;
+            let count = detached(py, || Ok(snapshot.count(query)?))?;
             let limit = sorting.as_ref().and_then(|sorting| sorting.limit).unwrap_or(usize::MAX);
             return Ok(usize::try_from(count).unwrap_or(usize::MAX).min(limit));
         }
         let mut rows = self.run(py)?;
         let mut count = 0;
-        while let Some(batch) = py.detach(|| rows.next_batch())? {
-            py.check_signals()?;
+        while let Some(batch) = next_batch(py, &mut rows)? {
             count += batch.num_rows();
         }
         Ok(count)
     }
+}
+
+fn next_batch(py: Python<'_>, rows: &mut Reading) -> PyResult<Option<RecordBatch>> {
+    py.check_signals()?;
+    detached(py, || Ok(rows.next_batch()?))
 }
 
 /// The answer as a function of the package's Python part makes it.
@@ -419,10 +454,9 @@ impl Batches {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Batch> {
         self.owner.check()?;
-        py.check_signals()?;
-        let next = py.detach(|| {
-            let mut rows = self.rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            rows.next_batch()
+        let next = detached(py, || {
+            let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(rows.next_batch()?)
         });
         match next? {
             Some(batch) => Ok(Batch(batch)),

@@ -1,13 +1,14 @@
 //! SQL: one session for each open store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pyo3::prelude::*;
 use terrane::{Options, Rows, Store};
 use terrane_space::geometry::to_wkt;
-use terrane_sql::{Answer, CallerTables, Param, Script, Session, SessionOptions, Sorting, SqlError};
+use terrane_sql::{Again, Answer, CallerTables, Param, Script, Session, SessionOptions, Sorting, SqlError};
 
 use crate::error::{Error, Failure, MemoryLimitError, RefusedError, Result, UsageError, usage};
+use crate::unlocked::unlocked;
 use crate::values::{Plain, plain};
 
 /// Statements with what they read beside the store.
@@ -20,11 +21,47 @@ pub struct Statements {
 /// A session of a store.
 pub struct SqlSession(Session);
 
+/// All sessions, whose threads have to end before Python does.
+static SESSIONS: Mutex<Vec<Weak<SqlSession>>> = Mutex::new(Vec::new());
+
+/// Ends the threads of all sessions. Those that read tables of Python may wait for its lock.
+#[pyfunction]
+pub fn _end_sessions() {
+    let sessions = std::mem::take(&mut *SESSIONS.lock().unwrap_or_else(PoisonError::into_inner));
+    let sessions: Vec<Arc<SqlSession>> = sessions.iter().filter_map(Weak::upgrade).collect();
+    unlocked(|| sessions.iter().for_each(|session| session.0.shut_down()));
+}
+
+impl Drop for SqlSession {
+    fn drop(&mut self) {
+        unlocked(|| self.0.shut_down());
+    }
+}
+
 impl SqlSession {
     /// Starts the threads of a session.
-    pub fn new(options: &Options) -> Result<Self> {
+    pub fn new(options: &Options) -> Result<Arc<Self>> {
         let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(options) };
-        Ok(Self(Session::new(&options)?))
+        let session = Arc::new(Self(Session::new(&options)?));
+        let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|session| session.strong_count() > 0);
+        sessions.push(Arc::downgrade(&session));
+        Ok(session)
+    }
+
+    /// Runs work, and leaves no transaction open that it has begun if it fails.
+    pub fn whole<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let was_in_transaction = self.0.is_in_transaction();
+        work(self).inspect_err(|_| {
+            if !was_in_transaction {
+                self.0.roll_back();
+            }
+        })
+    }
+
+    /// Runs a statement once more, on the state that it has read before.
+    pub fn run_again(&self, again: &Again) -> Result<Answer> {
+        Ok(self.0.run_again(again)?)
     }
 
     /// Parses statements.

@@ -37,7 +37,7 @@ pub use error::SqlError;
 pub use files::{CallerTable, CallerTables};
 pub use geometry::srid_of;
 pub use prepared::Param;
-pub use session::{Answer, Script, Session, SessionOptions};
+pub use session::{Again, Answer, Script, Session, SessionOptions};
 pub use sort::{Sorting, order_of};
 pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
 pub use table::table_of;

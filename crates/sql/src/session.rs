@@ -1,13 +1,14 @@
 //! Sessions: statements run in order against a store.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread::{self, ThreadId};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
-use datafusion::common::extensions_options;
+use datafusion::common::{ScalarValue, extensions_options};
 use datafusion::config::ConfigExtension;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -20,7 +21,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use futures::{FutureExt, StreamExt};
-use terrane::Store;
+use terrane::{Snapshot, Store};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
@@ -86,12 +87,15 @@ impl SessionOptions {
 /// Runs statements. Each sees the state of the store at its start.
 pub struct Session {
     context: SessionContext,
-    runtime: Runtime,
+    /// The threads; `None` once the session is shut down.
+    threads: Mutex<Option<Runtime>>,
+    runtime: Handle,
     memory_bytes: usize,
     reads_files: bool,
     prepared: Mutex<Prepared>,
     kept_runs: AtomicU64,
-    transaction: Mutex<Option<Arc<Transaction>>>,
+    /// The transaction of each thread that has begun one.
+    transactions: Mutex<HashMap<ThreadId, Arc<Transaction>>>,
 }
 
 /// A parsed text of statements.
@@ -116,13 +120,32 @@ impl Script {
 /// The answer of a statement, batch by batch. Dropping it ends the work.
 pub struct Answer {
     batches: Batches,
-    task: Option<JoinHandle<()>>,
-    stop: Option<Arc<AtomicBool>>,
+    task: Option<Task>,
+    again: Option<Again>,
     /// What was done to how many rows.
     done: Option<(&'static str, u64)>,
     schema: SchemaRef,
     memory_bytes: usize,
     runtime: Handle,
+}
+
+/// A task that ends with its answer.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A statement that was run, with the state that it read.
+#[derive(Clone)]
+pub struct Again(Ran);
+
+#[derive(Clone)]
+enum Ran {
+    Statement(Box<(Runner, Statement)>),
+    Kept(Arc<KeptPlan>, Arc<[Snapshot]>, Arc<[ScalarValue]>),
 }
 
 /// Where the batches of an answer come from.
@@ -199,12 +222,13 @@ impl Session {
         register_operators(&context)?;
         Ok(Self {
             context,
-            runtime,
+            runtime: runtime.handle().clone(),
+            threads: Mutex::new(Some(runtime)),
             memory_bytes: options.memory_bytes,
             reads_files: options.reads_files,
             prepared: Mutex::default(),
             kept_runs: AtomicU64::new(0),
-            transaction: Mutex::default(),
+            transactions: Mutex::default(),
         })
     }
 
@@ -275,7 +299,7 @@ impl Session {
         {
             return ended.map(|()| Some(self.nothing()));
         }
-        let transaction = self.transaction().clone();
+        let transaction = self.transaction();
         transaction.as_ref().map_or(Ok(()), |transaction| transaction.check())?;
         let datasets = datasets_of(&statement, &store.dataset_names());
         let runner = Runner {
@@ -294,8 +318,26 @@ impl Session {
             other => other,
         };
         check_reads(&statement)?;
-        let (stream, schema) = self.block_on(async move { runner.run(statement).await })?;
-        Ok(Some(self.answer(stream, schema)))
+        self.run_again(&Again(Ran::Statement(Box::new((runner, statement))))).map(Some)
+    }
+
+    /// Runs a statement once more, on the state that it has read before.
+    ///
+    /// # Errors
+    /// Those of [`Self::run_next_with`].
+    pub fn run_again(&self, again: &Again) -> Result<Answer, SqlError> {
+        let answer = match &again.0 {
+            Ran::Statement(ran) => {
+                let (runner, statement) = (**ran).clone();
+                let (stream, schema) = self.block_on(async move { runner.run(statement).await })?;
+                self.answer(stream, schema)
+            }
+            Ran::Kept(kept, snapshots, values) => {
+                let changed = || SqlError::Execution("the statement has to be asked again".to_owned());
+                self.answer_of_kept(kept, snapshots, values).ok_or_else(changed)?
+            }
+        };
+        Ok(Answer { again: Some(again.clone()), ..answer })
     }
 
     /// A runner of a statement without parameters.
@@ -350,11 +392,16 @@ impl Session {
             execution.keep(values, kept.clone());
             kept.and_then(usable)
         })?;
-        let _runtime = self.runtime.enter();
-        // After an error it is planned anew, which says why.
-        let run = AssertUnwindSafe(|| kept.run(&snapshots, values));
-        let stream = catch_unwind(run).ok()?.ok().flatten()?;
+        let answer = self.answer_of_kept(&kept, &snapshots, values)?;
         self.kept_runs.fetch_add(1, Ordering::Relaxed);
+        Some(Answer { again: Some(Again(Ran::Kept(kept, snapshots.into(), values.clone()))), ..answer })
+    }
+
+    /// `None` after an error. Planned anew, the statement says why.
+    fn answer_of_kept(&self, kept: &KeptPlan, snapshots: &[Snapshot], values: &Arc<[ScalarValue]>) -> Option<Answer> {
+        let _runtime = self.runtime.enter();
+        let run = AssertUnwindSafe(|| kept.run(snapshots, values));
+        let stream = catch_unwind(run).ok()?.ok().flatten()?;
         let schema = stream.schema();
         Some(Answer { batches: Batches::Here(stream), schema, ..self.nothing() })
     }
@@ -370,28 +417,30 @@ impl Session {
 
     /// Begins or ends a transaction, if the statement does.
     fn begin_or_end(&self, statement: &SqlStatement) -> Option<Result<(), SqlError>> {
-        let mut current = self.transaction();
+        let thread = thread::current().id();
         let none = || SqlError::refused("no transaction is in progress; BEGIN starts one");
         Some(match statement {
             SqlStatement::StartTransaction { modes, modifier: None, statements, .. }
                 if modes.is_empty() && statements.is_empty() =>
             {
-                match &*current {
+                match self.transaction() {
                     Some(_) => Err(SqlError::refused("a transaction is in progress; COMMIT or ROLLBACK ends it")),
                     None => {
                         let pool = &self.context.runtime_env().memory_pool;
-                        *current = Some(Transaction::new(Memory::new(pool, self.memory_bytes, "a transaction")));
+                        let transaction = Transaction::new(Memory::new(pool, self.memory_bytes, "a transaction"));
+                        self.transactions().insert(thread, transaction);
                         Ok(())
                     }
                 }
             }
             SqlStatement::Commit { chain: false, modifier: None, .. } => {
-                let transaction = current.take();
-                // Other threads use the session while it is committed.
-                drop(current);
+                let transaction = self.transactions().remove(&thread);
                 transaction.ok_or_else(none).and_then(|transaction| transaction.commit())
             }
-            SqlStatement::Rollback { chain: false, savepoint: None } => current.take().map(drop).ok_or_else(none),
+            SqlStatement::Rollback { chain: false, savepoint: None } => match self.roll_back() {
+                true => Ok(()),
+                false => Err(none()),
+            },
             SqlStatement::StartTransaction { .. } | SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } => {
                 Err(SqlError::refused("write BEGIN, COMMIT or ROLLBACK, without more"))
             }
@@ -417,13 +466,32 @@ impl Session {
         sorted.map(|(stream, schema)| self.answer(stream, schema))
     }
 
-    /// Ends a transaction without its changes. Returns whether one was in progress.
+    /// Ends the thread's transaction without its changes. Returns whether one was in progress.
     pub fn roll_back(&self) -> bool {
-        self.transaction().take().is_some()
+        self.transactions().remove(&thread::current().id()).is_some()
     }
 
-    fn transaction(&self) -> MutexGuard<'_, Option<Arc<Transaction>>> {
-        self.transaction.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the thread is in a transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        self.transaction().is_some()
+    }
+
+    /// Ends the session's threads, with the answers that are being read.
+    pub fn shut_down(&self) {
+        let Some(threads) = self.threads.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        match Handle::try_current() {
+            // A thread of a session cannot wait for others.
+            Ok(_) => threads.shutdown_background(),
+            Err(_) => drop(threads),
+        }
+    }
+
+    fn transaction(&self) -> Option<Arc<Transaction>> {
+        self.transactions().get(&thread::current().id()).cloned()
+    }
+
+    fn transactions(&self) -> MutexGuard<'_, HashMap<ThreadId, Arc<Transaction>>> {
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn prepared(&self) -> MutexGuard<'_, Prepared> {
@@ -433,16 +501,16 @@ impl Session {
     fn answer(&self, stream: SendableRecordBatchStream, schema: SchemaRef) -> Answer {
         let (sender, batches) = channel(1);
         let task = self.runtime.spawn(send_batches(stream, sender));
-        Answer { batches: Batches::Sent(batches), task: Some(task), schema, ..self.nothing() }
+        Answer { batches: Batches::Sent(batches), task: Some(Task(task)), schema, ..self.nothing() }
     }
 
     /// The answer of a statement without rows.
     fn nothing(&self) -> Answer {
         let (_, batches) = channel(1);
-        let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.handle().clone());
+        let (memory_bytes, runtime) = (self.memory_bytes, self.runtime.clone());
         let schema = Arc::new(Schema::empty());
         let batches = Batches::Sent(batches);
-        Answer { batches, task: None, stop: None, done: None, schema, memory_bytes, runtime }
+        Answer { batches, task: None, again: None, done: None, schema, memory_bytes, runtime }
     }
 
     /// Number of executions of prepared queries that took a plan of before.
@@ -467,13 +535,42 @@ impl Session {
         &self,
         future: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        wait_for(self.runtime.handle(), self.runtime.spawn(future)).unwrap_or_else(|_| Err(panicked()))
+        let mut task = self.runtime.spawn(future);
+        let ended = wait_or_stop(&self.runtime, &mut task).unwrap_or_else(|| {
+            task.abort();
+            // It may have done its work, and ends in any case before its tables can change again.
+            wait_for(&self.runtime, task)
+        });
+        ended.unwrap_or_else(|error| Err(if error.is_cancelled() { stopped() } else { panicked() }))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shut_down();
     }
 }
 
 /// Waits for a future, also on a thread of a runtime: a table of the caller can be an answer.
 fn wait_for<F: Future>(runtime: &Handle, future: F) -> F::Output {
     tokio::task::block_in_place(|| runtime.block_on(future))
+}
+
+/// The same; `None` if the caller wants to stop.
+fn wait_or_stop<F: Future + Unpin>(runtime: &Handle, mut future: F) -> Option<F::Output> {
+    let Some(interval) = terrane::interrupt_interval() else { return Some(wait_for(runtime, future)) };
+    loop {
+        let waiting = async { tokio::time::timeout(interval, &mut future).await };
+        match wait_for(runtime, waiting) {
+            Ok(output) => return Some(output),
+            Err(_) if terrane::is_interrupted() => return None,
+            Err(_) => {}
+        }
+    }
+}
+
+fn stopped() -> SqlError {
+    SqlError::Execution("the statement was stopped".to_owned())
 }
 
 const PANICKED: &str = "a thread that runs the statement panicked; please report the statement";
@@ -541,28 +638,18 @@ impl Answer {
         self.done
     }
 
-    /// Ends the answer with an error soon after the value becomes true.
-    pub fn stop_when(&mut self, stop: Arc<AtomicBool>) {
-        self.stop = Some(stop);
+    /// The statement with the state that it reads, unless it changes something.
+    pub fn again(&self) -> Option<Again> {
+        self.again.clone()
     }
 
     fn receive(&mut self) -> Result<Option<Result<RecordBatch, DataFusionError>>, SqlError> {
-        /// How often it is asked whether to stop.
-        const STOP_INTERVAL: Duration = Duration::from_millis(50);
-        let Some(stop) = self.stop.clone() else { return Ok(wait_for(&self.runtime, self.batches.next())) };
-        loop {
-            if stop.load(Ordering::Relaxed) {
-                self.batches = Batches::nothing(&self.schema);
-                if let Some(task) = self.task.take() {
-                    task.abort();
-                }
-                return Err(SqlError::Execution("the statement was stopped".to_owned()));
-            }
-            let received = async { tokio::time::timeout(STOP_INTERVAL, self.batches.next()).await };
-            if let Ok(batch) = wait_for(&self.runtime, received) {
-                return Ok(batch);
-            }
-        }
+        let received = wait_or_stop(&self.runtime, Box::pin(self.batches.next()));
+        received.ok_or_else(|| {
+            self.batches = Batches::nothing(&self.schema);
+            self.task = None;
+            stopped()
+        })
     }
 
     /// The next batch; `None` at the end.
@@ -574,7 +661,7 @@ impl Answer {
             return batch.map(Some).map_err(|error| SqlError::execution(&error, self.memory_bytes));
         }
         // A panic ends the task too.
-        match self.task.take().map(|task| wait_for(&self.runtime, task)) {
+        match self.task.take().map(|mut task| wait_for(&self.runtime, &mut task.0)) {
             Some(Err(_)) => Err(panicked()),
             _ => Ok(None),
         }

@@ -82,7 +82,7 @@ pub use name::check_dataset_name;
 pub use options::{DatasetOptions, DiskReserve, Durability, MEMORY_LIMIT_DEFAULT, MEMORY_LIMIT_MIN, Options};
 pub use query::{
     ConditionPlan, Considered, Explanation, Filter, Isolation, Nearest, Query, Rows, Scan, ScanCancellation, ScanRows,
-    Stage,
+    Stage, interrupt_interval, interruptible, is_interrupted,
 };
 pub use record::{Geometry, Record};
 pub use secondary::{IndexKind, IndexOptions, StopWords};

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrane_storage::Storage;
 
@@ -21,7 +22,7 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 pub struct Store {
     engine: Arc<Engine>,
-    closed: bool,
+    closed: AtomicBool,
 }
 
 impl Store {
@@ -48,7 +49,7 @@ impl Store {
     /// # Errors
     /// Those of [`Self::open`].
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
-        Ok(Self { engine: Engine::open(storage, options)?, closed: false })
+        Ok(Self { engine: Engine::open(storage, options)?, closed: AtomicBool::new(false) })
     }
 
     /// Like [`Self::open_read_only`], on any storage.
@@ -56,7 +57,7 @@ impl Store {
     /// # Errors
     /// Those of [`Self::open_read_only`].
     pub fn open_read_only_on(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
-        Ok(Self { engine: Engine::open_read_only(storage, options)?, closed: false })
+        Ok(Self { engine: Engine::open_read_only(storage, options)?, closed: AtomicBool::new(false) })
     }
 
     /// Names of the datasets, in order.
@@ -286,15 +287,26 @@ impl Store {
     ///   unflushed records are in memory only. [`Dataset::flush`] can be repeated while a dataset
     ///   is held; without one, they are lost, as in a crash. To be able to retry, call
     ///   [`Self::flush`] first.
-    pub fn close(mut self) -> Result<()> {
-        self.closed = true;
-        self.engine.close()
+    pub fn close(self) -> Result<()> {
+        self.close_shared()
+    }
+
+    /// Like [`Self::close`], while others have the store too. Their changes are refused from then
+    /// on, and what they have begun to read can be read to its end.
+    ///
+    /// # Errors
+    /// Those of [`Self::close`].
+    pub fn close_shared(&self) -> Result<()> {
+        match self.closed.swap(true, Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.engine.close(),
+        }
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if !self.closed {
+        if !self.closed.load(Ordering::Relaxed) {
             // Call `close` to get this error. With a log, acknowledged writes are durable in any
             // case.
             let _ = self.engine.close();

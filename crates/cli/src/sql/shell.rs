@@ -1,8 +1,8 @@
 //! The shell of `terrane sql`: statements that are typed, with history and completion.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use clap::ValueEnum;
@@ -38,20 +38,21 @@ const KEYWORDS: &str = "ANALYZE BETWEEN BY CONFLICT COPY CREATE DELETE DESCRIBE 
                         GROUP HAVING INDEX INSERT INTO JOIN LEFT LIMIT ORDER PREPARE RETURNING SELECT SET SHOW TABLE \
                         TABLES UPDATE USING VALUES WHERE WITH";
 
+/// Whether Ctrl-C was typed since the last statement began.
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
 /// The state of a shell.
 pub(super) struct Shell<'a> {
     connection: Connection<'a>,
     format: OutputFormat,
     has_timer: bool,
-    interrupted: Arc<AtomicBool>,
 }
 
 impl<'a> Shell<'a> {
     pub fn new(connection: Connection<'a>, format: OutputFormat) -> Result<Self, Failure> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(SIGINT, interrupted.clone())
+        signal_hook::flag::register(SIGINT, INTERRUPTED.clone())
             .map_err(|error| Failure::io("handle interrupts", &error))?;
-        Ok(Self { connection, format, has_timer: false, interrupted })
+        Ok(Self { connection, format, has_timer: false })
     }
 
     /// Reads and runs statements until the end of the input.
@@ -164,9 +165,10 @@ impl<'a> Shell<'a> {
     fn try_statements(&mut self, text: &str) -> Result<(), Failure> {
         let mut script = self.connection.session.parse(text)?;
         while !script.is_empty() {
-            self.interrupted.store(false, Ordering::Relaxed);
+            INTERRUPTED.store(false, Ordering::Relaxed);
             let started = Instant::now();
-            self.connection.run_next(&mut script, self.format, Some(self.interrupted.clone()))?;
+            let run = || self.connection.run_next(&mut script, self.format);
+            terrane::interruptible(|| INTERRUPTED.load(Ordering::Relaxed), run)?;
             if self.has_timer {
                 let seconds = started.elapsed().as_secs_f64();
                 self.connection.messages.answer(format_args!("time: {seconds:.3} s"));

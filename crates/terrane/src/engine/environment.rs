@@ -5,6 +5,7 @@ use std::sync::Arc;
 use terrane_lsm::disk::PageCache;
 use terrane_lsm::partition::MaintenanceContext;
 use terrane_storage::Storage;
+use terrane_storage::sync::Mutex;
 
 use super::writer_lock::WriterLock;
 use crate::options::{Durability, MemoryShares, Options};
@@ -18,14 +19,26 @@ pub(crate) struct Environment {
     pub shares: MemoryShares,
     /// For components and manifest. A reader's new components have a storage of their own.
     pub context: MaintenanceContext,
-    /// Keeps other writers out; a reader has none. Dropped last.
-    pub(super) lock: Option<WriterLock>,
+    /// Whether the store was opened for writing.
+    pub(super) is_writable: bool,
+    /// Keeps other writers out until the store is closed; a reader has none. Dropped last.
+    pub(super) lock: Mutex<Option<Arc<WriterLock>>>,
 }
 
 impl Environment {
-    /// Whether the store may be changed.
+    /// Whether the store was opened for writing.
     pub fn is_writable(&self) -> bool {
-        self.lock.is_some()
+        self.is_writable
+    }
+
+    /// What keeps other writers out, for work that writes files of its own after a close too.
+    pub fn lock(&self) -> Option<Arc<WriterLock>> {
+        self.lock.lock().clone()
+    }
+
+    /// Lets other writers in, once such work has ended. Handles of the closed store only read.
+    pub(super) fn unlock(&self) {
+        self.lock.lock().take();
     }
 
     /// The pages of components in memory.

@@ -80,7 +80,7 @@ pub(crate) use pin::PinnedState;
 use reserve::Reserve;
 pub(crate) use reserve::{RESERVE_NAME, reserve_bytes};
 pub(crate) use routing::RoutedKey;
-pub(crate) use writer_lock::lock;
+pub(crate) use writer_lock::{WriterLock, lock};
 
 use crate::Result;
 

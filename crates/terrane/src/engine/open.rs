@@ -7,7 +7,7 @@ use terrane_lsm::disk::PageCache;
 use terrane_lsm::log::replay_read_only;
 use terrane_lsm::manifest::{Manifest, ManifestFile};
 use terrane_lsm::partition::MaintenanceContext;
-use terrane_storage::sync::AtomicU64;
+use terrane_storage::sync::{AtomicU64, Mutex};
 use terrane_storage::{ReadOnlyStorage, Storage};
 
 use super::commit_core::CommitCore;
@@ -71,7 +71,8 @@ impl Engine {
             reserve: &reserve,
         };
         let Recovered { datasets, context, log, report, last_sequence, replay_time } = recovery.run()?;
-        let environment = Environment { storage, options, durability, shares, context, lock: Some(lock) };
+        let lock = Mutex::new(Some(Arc::new(lock)));
+        let environment = Environment { storage, options, durability, shares, context, is_writable: true, lock };
         let core = CommitCore::of_writer(environment.into(), log, last_sequence);
         let engine = Arc::new(Self::new(core, datasets, reserve, Opening { recovery: report, replay_time }));
         engine.begin_session(low_water.segment)?;
@@ -174,12 +175,14 @@ impl Engine {
         };
         let last_sequence = replay.last_sequence;
         let (storage, options) = (storage.clone(), options.clone());
-        let environment = Environment { storage, options, durability, shares, context, lock: None };
+        let lock = Mutex::new(None);
+        let environment = Environment { storage, options, durability, shares, context, is_writable: false, lock };
         Ok((datasets, CommitCore::of_reader(environment.into(), tail, last_sequence)))
     }
 
     /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
-    /// everything; if that fails, flushes can be tried again as long as the engine lives.
+    /// everything; if that fails, flushes can be tried again as long as the engine lives. Other
+    /// writers may open the store then.
     pub fn close(&self) -> Result<()> {
         if !self.environment().is_writable() {
             return Ok(());
@@ -195,6 +198,9 @@ impl Engine {
         if ended.is_ok() && log_closed.is_ok() {
             self.disk.fit_reserve(0);
         }
+        // A change that has begun ends first, and the next one is refused.
+        drop(self.catalog.lock());
+        self.environment().unlock();
         ended.and(log_closed).and_then(|()| self.report_background_failure())
     }
 }

@@ -11,7 +11,7 @@ use terrane_lsm::disk::component_name;
 use terrane_storage::sync::Ordering;
 use terrane_storage::{DiskSpace, File, OpenMode};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, WriterLock};
 use crate::{Error, Result};
 
 /// Bytes after which a piece of a file ends. A piece is read as a whole.
@@ -43,6 +43,7 @@ pub trait QueuedRecord: Sized + Send {
 pub(super) struct SpillFiles {
     engine: Arc<Engine>,
     files: VecDeque<SpillFile>,
+    _lock: Option<Arc<WriterLock>>,
 }
 
 #[derive(Debug)]
@@ -56,7 +57,7 @@ struct SpillFile {
 impl SpillFiles {
     /// Creates an empty one for files of this store.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, files: VecDeque::new() }
+        Self { _lock: engine.environment().lock(), engine, files: VecDeque::new() }
     }
 
     /// Whether there are no records.

@@ -25,6 +25,7 @@ use super::explain::{
 };
 use super::filter::Filters;
 use super::index::{IndexScan, antimatter_fits};
+use super::interrupt::is_interrupted;
 use super::keys::Keys;
 use super::plan::{Path, choose_path, expected_entries};
 use super::read_committed::ReadCommitted;
@@ -45,6 +46,8 @@ const CHUNK_KEYS: usize = 16 << 10;
 const LOOKUPS: usize = 64;
 /// Bytes of such records after which no more are added.
 const LOOKUP_BYTES: usize = 128 << 10;
+/// Entries of the primary index after which a scan asks whether it is wanted.
+const WANTED_STEP: u64 = 1024;
 
 /// One thread's answer in progress, for the partitions visible to its snapshot.
 pub(super) struct Execution {
@@ -346,9 +349,9 @@ impl Execution {
         self.chunk.len() + deferred.len() < CHUNK_KEYS && self.chunk.bytes_held() + deferred.bytes_held() < budget
     }
 
-    /// Returns an error if another thread has ended this one.
+    /// Returns an error if another thread has ended this one, or the caller wants it to end.
     pub fn check_wanted(&self) -> Result<()> {
-        if self.cancellation.is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+        check_wanted(&self.cancellation)
     }
 
     /// The next batch; `None` at the end.
@@ -519,8 +522,12 @@ impl Execution {
         let snapshot = self.snapshot.clone();
         let Source::Primary(scan) = &mut self.source else { return Ok(()) };
         let (filters, explanation, left) = (&self.filters, &mut self.explanation, &mut self.left);
+        let cancellation = &self.cancellation;
         let mut take = |key: &[u8], stored: &[u8]| -> Result<ControlFlow<()>> {
             explanation.entries += 1;
+            if explanation.entries % WANTED_STEP == 0 {
+                check_wanted(cancellation)?;
+            }
             explanation.candidates += 1;
             if !filters.is_empty() && !filters.matches_record(key, &RecordView::parse(stored, &snapshot.history)?)? {
                 return Ok(ControlFlow::Continue(()));
@@ -537,6 +544,10 @@ impl Execution {
         self.add_time(PRIMARY_SCAN, started);
         Ok(())
     }
+}
+
+fn check_wanted(cancellation: &Cancellation) -> Result<()> {
+    if cancellation.is_cancelled() || is_interrupted() { Err(Error::Cancelled) } else { Ok(()) }
 }
 
 /// Number of components of the index in a slot, in memory and on disk.

@@ -16,6 +16,7 @@ use terrane_storage::sync::thread::{self, JoinHandle};
 use super::Query;
 use super::execute::Execution;
 use super::explain::{Explanation, PLANNING};
+use super::interrupt;
 use super::plan::Path;
 use crate::batch::BatchBuilder;
 use crate::engine::CommitCore;
@@ -214,7 +215,8 @@ impl Gathering {
             self.next = (self.next + 1) % count;
             let Some(messages) = &finder.messages else { continue };
             let panicked = || Err(Error::Failed("a thread that answers the query panicked".into()));
-            match messages.recv().unwrap_or_else(|_| panicked()) {
+            let received = interrupt::receive(messages).unwrap_or_else(|| Ok(Err(Error::Cancelled)));
+            match received.unwrap_or_else(|_| panicked()) {
                 Ok((Some(batch), explanation)) => {
                     finder.explanation = explanation;
                     let rows = batch.num_rows().min(usize::try_from(self.left).unwrap_or(usize::MAX));

@@ -35,7 +35,7 @@ use self::runs::{RowRanges, row_of_sequence, visit_runs};
 use super::widen::not_exact;
 use super::{Dataset, RefusedRow};
 use crate::batch::BatchRecords;
-use crate::engine::{DatasetHandle, Engine};
+use crate::engine::{DatasetHandle, Engine, WriterLock};
 use crate::key::{Key, check_length};
 use crate::load::load_index;
 use crate::options::DatasetOptions;
@@ -98,8 +98,9 @@ pub struct Importer {
     before: Option<Snapshot>,
     /// Number of columns that had been widened when the import was begun.
     widenings: usize,
-    /// Dropped last, because it may hold the store's lock: unused files are removed before.
     engine: Arc<Engine>,
+    /// Dropped last: unused files are removed before, also if the store was closed meanwhile.
+    _lock: Option<Arc<WriterLock>>,
 }
 
 impl Importer {
@@ -118,6 +119,7 @@ impl Importer {
         let files = UnnamedFiles::new(engine.environment().storage.clone());
         Ok(Self {
             mode,
+            _lock: engine.environment().lock(),
             engine,
             handle,
             inexact: vec![None; schema.columns.len()],
