@@ -53,6 +53,30 @@ fn writes_during_a_close_are_kept_or_refused() {
     }
 }
 
+/// Handles of a closed store read on, and keep no writer out. An import that was begun does, until
+/// it ends: it has files of its own.
+#[test]
+fn a_closed_store_can_be_opened_while_its_handles_live() {
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let open = || Store::open_on(disk.clone(), options(Durability::Power));
+    let store = open().unwrap();
+    let dataset = store.create_dataset(MAIN, first_schema()).unwrap();
+    dataset.insert(&at(0)).unwrap();
+    let snapshot = dataset.snapshot();
+    assert!(matches!(open(), Err(Error::Locked { .. })));
+    store.close_shared().unwrap();
+    store.close_shared().unwrap();
+    let again = open().unwrap();
+    again.dataset(MAIN).unwrap().insert(&at(1)).unwrap();
+    assert_eq!(snapshot.count(&Query::new()).unwrap(), 1);
+    assert!(matches!(dataset.insert(&at(2)), Err(Error::Usage(_))));
+    let import = again.importer(MAIN, first_schema()).unwrap();
+    again.close().unwrap();
+    assert!(matches!(open(), Err(Error::Locked { .. })), "the import may still write");
+    drop(import);
+    assert_eq!(count(&disk, Durability::Power), 2);
+}
+
 /// Threads write until they are refused. Every acknowledged write is found.
 #[test]
 fn acknowledged_writes_before_a_close_are_kept() {

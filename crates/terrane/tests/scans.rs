@@ -7,7 +7,10 @@ use crate::support::workload::{MAIN, batch, first_schema};
 use crate::support::{array_key, small_options};
 use arrow_array::RecordBatch;
 use terrane::key::KeyType;
-use terrane::{Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Query, Record, Scan, Store, Value};
+use terrane::{
+    Condition, Dataset, DatasetOptions, Error, Key, OnConflict, Options, Query, Record, Scan, Store, Value,
+    interruptible,
+};
 use terrane_testkit::MemoryStorage;
 
 const RECORDS: i64 = 20_000;
@@ -84,6 +87,29 @@ fn a_cancelled_part_ends_with_an_error() {
     rows.cancellation().cancel();
     assert!(matches!(rows.next_batch(), Err(Error::Cancelled)));
     assert!(matches!(scan.read(1), Err(Error::Usage(_))));
+}
+
+/// By the primary index and by the R-tree, in one partition, and in several, whose rows other threads
+/// find.
+#[test]
+fn a_caller_can_interrupt_its_searches() {
+    let queries = [
+        Query::new().condition(Condition::parse("size < 0").unwrap()),
+        Query::new().window(0.0, 0.0, 80.0, 60.0).condition(Condition::parse("size < 30").unwrap()),
+    ];
+    for (partitions, query) in [1, 4].into_iter().flat_map(|partitions| queries.iter().map(move |q| (partitions, q))) {
+        let (_store, dataset) = create(partitions);
+        let snapshot = dataset.snapshot();
+        // Each asks now and then, so one of them finds out.
+        let until_error = |search: &dyn Fn() -> terrane::Result<()>| {
+            interruptible(|| true, || std::iter::repeat_with(search).find_map(Result::err))
+        };
+        let counted = until_error(&|| snapshot.count(query).map(drop));
+        assert!(matches!(counted, Some(Error::Cancelled)), "{query:?}: {counted:?}");
+        let read = until_error(&|| snapshot.query(query)?.try_for_each(|batch| batch.map(drop)));
+        assert!(matches!(read, Some(Error::Cancelled)), "{query:?}: {read:?}");
+        assert!(snapshot.query(query).unwrap().all(|batch| batch.is_ok()), "others do not ask");
+    }
 }
 
 /// Hosts read parts on threads of their own.
