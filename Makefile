@@ -37,6 +37,14 @@ build:
 test:
 	$(CARGO) test --workspace $(FEATURES)
 	$(MAKE) --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) loom shuttle
+	@if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo 'The tests of the Python package were NOT RUN: $(PYTHON) is not Python 3.11 or newer.' >&2; \
+		exit $(if $(NEEDS_PYTHON),1,0); \
+	elif ! $(MAKE) python-environment; then \
+		echo 'The tests of the Python package were NOT RUN: its requirements could not be installed.' >&2; \
+	else \
+		$(MAKE) test-python; \
+	fi
 
 # The package as a wheel has it: its Python files and the extension. With all targets, what it depends on stays as the
 # tests have built it.

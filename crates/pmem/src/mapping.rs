@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 const WORD_LENGTH: usize = size_of::<u64>();
 
@@ -85,6 +85,10 @@ impl Mapping {
         };
         match outcome {
             Ok(_) => {
+                // A fork would be a second writer, without the lock. If the system refuses, the
+                // fork has the words, as with any other mapping.
+                // SAFETY: it changes what a fork gets, and nothing in this process.
+                let _ = unsafe { madvise(start.cast(), length - mapped, Advice::LinuxDontFork) };
                 self.mapped.store(length, Ordering::Release);
                 Ok(())
             }

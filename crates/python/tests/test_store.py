@@ -54,6 +54,31 @@ def test_a_fork_is_refused_and_harms_nothing(db, places):
     assert places.insert({"id": 4, "lon": 0.0, "lat": 0.0}) == 4
 
 
+def test_a_fork_that_lives_keeps_no_lock(path, tmp_path):
+    db, index = terrane.open(path), terrane.Index(tmp_path / "index")
+    db.create("places", PLACES, key="id")
+    index.insert(1, (0, 0, 1, 1))
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(writing)
+        # Until the parent has tried.
+        os.read(reading, 1)
+        try:
+            index.query((0, 0, 1, 1))
+        except terrane.ClosedError:
+            os._exit(0)
+        os._exit(1)
+    db.close()
+    index.close()
+    terrane.open(path).close()
+    with terrane.Index(tmp_path / "index") as again:
+        assert again.query((0, 0, 1, 1)) == [1]
+    os.close(writing)
+    os.close(reading)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 def test_threads_write_and_read_at_once(db, places):
     def write(thread):
         for i in range(50):

@@ -111,7 +111,7 @@ pub trait Storage: Send + Sync + Debug {
 
 /// Keeps others from locking the directory of a storage; see [`Storage::lock_root`].
 #[derive(Debug)]
-pub struct RootLock(#[expect(dead_code, reason = "held for its end, which unlocks")] Option<std::fs::File>);
+pub struct RootLock(#[expect(dead_code, reason = "held for its end, which unlocks")] Option<real::LockedFile>);
 
 /// The source for a mapping of a file. The caller creates the mapping itself, since that takes code
 /// that the compiler cannot check.

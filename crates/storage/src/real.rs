@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -158,6 +159,7 @@ impl Storage for RealStorage {
         }
         Ok(Arc::new(RealFile {
             file,
+            locked_by: AtomicU32::new(0),
             writable: mode != OpenMode::Read,
             root: self.root.clone(),
             base: self.base.clone(),
@@ -236,7 +238,7 @@ impl Storage for RealStorage {
             Ok(()) => {
                 let metadata = directory.metadata().context_below(&self.root, Operation::Lock, "", None)?;
                 self.locked.get_or_init(|| identity(&metadata));
-                Ok(Some(RootLock(Some(directory))))
+                Ok(Some(RootLock(Some(LockedFile::new(directory)))))
             }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error).context_below(&self.root, Operation::Lock, "", None),
@@ -274,9 +276,40 @@ impl Storage for RealStorage {
     }
 }
 
+/// Unlocks a file that this process has locked. A fork would keep the lock otherwise, as it has the
+/// open file too.
+fn unlock_own(file: &fs::File, pid: u32) {
+    // The lock of a fork is that of its parent.
+    if pid == std::process::id() {
+        // If it fails, the close unlocks the file.
+        let _ = file.unlock();
+    }
+}
+
+/// A locked file.
+#[derive(Debug)]
+pub(crate) struct LockedFile {
+    file: fs::File,
+    pid: u32,
+}
+
+impl LockedFile {
+    fn new(file: fs::File) -> Self {
+        Self { file, pid: std::process::id() }
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        unlock_own(&self.file, self.pid);
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct RealFile {
     file: fs::File,
+    /// The process that has locked it, or 0.
+    locked_by: AtomicU32,
     writable: bool,
     /// The location of the storage, for messages.
     root: Arc<Path>,
@@ -287,7 +320,16 @@ pub(crate) struct RealFile {
 impl RealFile {
     /// A file for reading and writing, with a name for messages.
     pub fn new(file: fs::File, root: Arc<Path>, name: &str) -> Self {
-        Self { file, writable: true, base: root.clone(), root, name: name.to_owned() }
+        Self { file, locked_by: AtomicU32::new(0), writable: true, base: root.clone(), root, name: name.to_owned() }
+    }
+}
+
+impl Drop for RealFile {
+    fn drop(&mut self) {
+        match *self.locked_by.get_mut() {
+            0 => {}
+            pid => unlock_own(&self.file, pid),
+        }
     }
 }
 
@@ -328,7 +370,10 @@ impl File for RealFile {
             LockKind::Exclusive => self.file.try_lock(),
         };
         match taken {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.locked_by.store(std::process::id(), Ordering::Relaxed);
+                Ok(true)
+            }
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error).context_below(&self.root, Operation::Lock, &self.name, None),
         }
