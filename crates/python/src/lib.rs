@@ -1,8 +1,13 @@
 //! Terrane for Python: stores, datasets and answers, over the Arrow PyCapsule interface.
 
+mod arguments;
+mod arrays;
+mod cells;
+mod checked;
 mod database;
 mod datafusion;
 mod dataset;
+mod decimals;
 mod error;
 mod frames;
 mod index;
@@ -12,10 +17,12 @@ mod order;
 mod progress;
 mod result;
 mod rows;
+mod shaped;
 mod size;
 mod sql;
 mod unlocked;
 mod values;
+mod warnings;
 
 use pyo3::prelude::*;
 
@@ -30,5 +37,6 @@ fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<result::Batch>()?;
     module.add_class::<index::PyIndex>()?;
     module.add_function(wrap_pyfunction!(database::open, module)?)?;
+    module.add_function(wrap_pyfunction!(shaped::for_polars, module)?)?;
     error::register(module)
 }
