@@ -86,12 +86,12 @@ pub enum FormatError {
         hint: String,
     },
     /// A value of a table in memory is not what its type says.
-    #[error("{}, row {row}, column {column:?}: {reason}", .path.display())]
+    #[error("{}{}, column {column:?}: {reason}", .path.display(), row_suffix(*row))]
     Value {
         /// The table.
         path: PathBuf,
-        /// The row, counted from 1.
-        row: u64,
+        /// The row, counted from 1, if one row has it.
+        row: Option<u64>,
         /// The column.
         column: String,
         /// What is wrong with it.
@@ -125,6 +125,10 @@ pub enum FormatError {
         /// What does not fit.
         reason: String,
     },
+}
+
+fn row_suffix(row: Option<u64>) -> String {
+    row.map_or_else(String::new, |row| Location::Row(row).to_string())
 }
 
 impl FormatError {

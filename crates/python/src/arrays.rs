@@ -6,7 +6,12 @@ use pyo3::prelude::*;
 use terrane_pmtree::Rect;
 
 use crate::error::{Failure, Result, usage};
-use crate::index::rect;
+
+/// The box of four numbers.
+pub fn rect(corners: [f64; 4]) -> Result<Rect<2>> {
+    let [x0, y0, x1, y1] = corners;
+    Ok(Rect::new([x0, y0], [x1, y1])?)
+}
 
 /// An array, and the kind of its values: one letter of NumPy.
 fn array<'py>(value: &Bound<'py, PyAny>, what: &str) -> Result<(Bound<'py, PyUntypedArray>, String)> {
@@ -42,9 +47,10 @@ pub fn numbers(value: &Bound<'_, PyAny>) -> Result<Vec<u64>> {
         _ => false,
     };
     if !is_whole {
-        // Integers of Python, of which NumPy makes floats or objects if some are large.
+        // NumPy makes floats or objects of Python's integers if some are large.
         let list = value.extract::<Vec<u64>>();
-        return list.map_err(|_| usage(format!("numbers of boxes are integers from 0 to 2**64-1, not {}", array.dtype())));
+        return list
+            .map_err(|_| usage(format!("numbers of boxes are integers from 0 to 2**64-1, not {}", array.dtype())));
     }
     let array = converted(&array, "uint64")?.extract::<PyReadonlyArray1<'_, u64>>().map_err(PyErr::from)?;
     Ok(array.as_array().to_vec())

@@ -40,9 +40,7 @@ fn microseconds(array: &ArrayRef, row: usize) -> Option<i64> {
     match array.data_type() {
         DataType::Time32(TimeUnit::Second) => seconds(array.as_primitive::<Time32SecondType>().value(row).into()),
         DataType::Time32(_) => milliseconds(array.as_primitive::<Time32MillisecondType>().value(row).into()),
-        DataType::Time64(TimeUnit::Nanosecond) => {
-            nanoseconds(array.as_primitive::<Time64NanosecondType>().value(row))
-        }
+        DataType::Time64(TimeUnit::Nanosecond) => nanoseconds(array.as_primitive::<Time64NanosecondType>().value(row)),
         DataType::Time64(_) => Some(array.as_primitive::<Time64MicrosecondType>().value(row)),
         DataType::Timestamp(TimeUnit::Second, _) => seconds(array.as_primitive::<TimestampSecondType>().value(row)),
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
@@ -58,9 +56,7 @@ fn microseconds(array: &ArrayRef, row: usize) -> Option<i64> {
         DataType::Duration(TimeUnit::Millisecond) => {
             milliseconds(array.as_primitive::<DurationMillisecondType>().value(row))
         }
-        DataType::Duration(TimeUnit::Microsecond) => {
-            Some(array.as_primitive::<DurationMicrosecondType>().value(row))
-        }
+        DataType::Duration(TimeUnit::Microsecond) => Some(array.as_primitive::<DurationMicrosecondType>().value(row)),
         DataType::Duration(TimeUnit::Nanosecond) => {
             nanoseconds(array.as_primitive::<DurationNanosecondType>().value(row))
         }
@@ -163,10 +159,7 @@ impl<'py> Types<'py> {
     /// A value of a class of the standard library; `None` if it has none, or is out of its range.
     fn time_or_decimal(&self, array: &ArrayRef, row: usize) -> PyResult<Option<Bound<'py, PyAny>>> {
         let value = match array.data_type() {
-            DataType::Decimal32(..)
-            | DataType::Decimal64(..)
-            | DataType::Decimal128(..)
-            | DataType::Decimal256(..) => {
+            DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
                 return self.decimal_of(&text(self.py(), array, row)?).map(Some);
             }
             DataType::Date32 => self.day(array.as_primitive::<Date32Type>().value(row)),

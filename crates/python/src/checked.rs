@@ -11,7 +11,11 @@ use arrow_array::{Array, ArrayRef, OffsetSizeTrait, RecordBatch, RecordBatchRead
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use terrane_formats::FormatError;
 
-use crate::input::{NAME, Reader};
+/// The name of a table in messages.
+pub const NAME: &str = "the data";
+
+/// Batches of Arrow data.
+pub type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// A value that contradicts its type, and its row if one row has it.
 struct Fault {
@@ -69,7 +73,7 @@ fn check(batch: &RecordBatch, rows_before: u64) -> Result<(), FormatError> {
     for (field, array) in schema.fields().iter().zip(batch.columns()) {
         if let Some(fault) = fault_of(array) {
             let (path, column) = (PathBuf::from(NAME), field.name().clone());
-            let row = rows_before + fault.row.unwrap_or(0) as u64 + 1;
+            let row = fault.row.map(|row| rows_before + row as u64 + 1);
             return Err(FormatError::Value { path, row, column, reason: fault.reason });
         }
     }

@@ -12,13 +12,35 @@ use terrane_sql::Sorting;
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
+use crate::input::Target;
 use crate::load::{self, Shape};
 use crate::result::PyAnswer;
-use crate::input::Target;
 use crate::values::{Types, type_name};
 use crate::{arguments, input, order, rows};
 
 /// A dataset of records, each with a key, a geometry and attributes.
+///
+/// ```python
+/// >>> import tempfile, terrane
+/// >>> db = terrane.open(tempfile.mkdtemp() + "/places.terrane")
+/// >>> home = {"id": 1, "lon": -122.42, "lat": 37.77, "name": "home"}
+/// >>> places = db.create("places", [home], key="id")
+/// >>> places.insert({"id": 2, "lon": -122.27, "lat": 37.8, "name": "Oakland"})
+/// 2
+/// >>> places.upsert([{"id": 2, "lon": -122.27, "lat": 37.8, "name": "work"}])
+/// 1
+/// >>> places.query(bbox=(-122.3, 37, -122.2, 38), columns=["id", "name"]).fetchall()
+/// [(2, 'work')]
+/// >>> places.nearest((-122.4, 37.7), k=1, columns=["name"]).columns
+/// ['name', 'distance']
+/// >>> places.count(where="name = 'home'"), places.get(1)["name"]
+/// (1, 'home')
+/// >>> places.create_index("names", "btree", "name")
+/// >>> places.delete(1), len(places)
+/// (1, 1)
+/// >>> db.close()
+///
+/// ```
 #[pyclass(module = "terrane", name = "Dataset", frozen)]
 pub struct PyDataset {
     owner: Arc<Owner>,
@@ -72,10 +94,7 @@ fn wkb(name: &str, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
     if value.hasattr("__geo_interface__")? {
         return Ok(rows::geometry(value)?);
     }
-    Err(usage(format!(
-        "{name} is WKT, WKB, or a geometry such as shapely's, and not {}",
-        type_name(value)
-    )))
+    Err(usage(format!("{name} is WKT, WKB, or a geometry such as shapely's, and not {}", type_name(value))))
 }
 
 /// Whether it is a scalar of NumPy.
@@ -231,7 +250,8 @@ impl PyDataset {
     }
 
     /// The `k` records nearest to a place that meet all conditions, by distance and then by key.
-    /// The column `distance` has metres, or units of planar coordinates.
+    /// The column `distance` has metres, or units of planar coordinates. It is a column like others
+    /// for `insert` and `upsert`: leave it out of a table that goes back.
     #[pyo3(signature = (place, k=1, *, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn nearest<'py>(
@@ -309,7 +329,9 @@ impl PyDataset {
     /// Inserts a record, records, a table or a data frame; all of it is durable on return. Returns
     /// the key of a single record, or the number of records.
     ///
-    /// A refused row raises an error that names it, after the other rows are stored.
+    /// A refused row raises an error that names it, after the other rows are stored. The points of
+    /// a GeoDataFrame go into the coordinates of a dataset of points. A table that adds columns
+    /// gives a warning.
     fn insert<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         Ok(self.write(py, data, OnConflict::Refuse)?)
     }

@@ -105,7 +105,9 @@ impl From<FormatError> for Failure {
         match &error {
             FormatError::Usage { .. } => usage(error),
             FormatError::Io { .. } => Self::Python(StorageError::new_err(error.to_string())),
-            FormatError::Value { row, column, reason, .. } => Self::Python(refused(*row - 1, Some(column), reason)),
+            FormatError::Value { row, column, reason, .. } => {
+                Self::Python(refused(row.map(|row| row - 1), Some(column), reason))
+            }
             _ => Self::Engine(EngineError::refused(error.to_string()), None),
         }
     }
@@ -151,9 +153,10 @@ impl Failure {
 }
 
 /// A refused row, numbered from 0.
-pub fn refused(row: u64, column: Option<&str>, reason: impl std::fmt::Display) -> PyErr {
+pub fn refused(row: Option<u64>, column: Option<&str>, reason: impl std::fmt::Display) -> PyErr {
+    let row_text = row.map_or_else(String::new, |row| format!("row {row}: "));
     let column_text = column.map_or_else(String::new, |column| format!("column {column:?}: "));
-    let error = RefusedError::new_err(format!("row {row}: {column_text}{reason}"));
+    let error = RefusedError::new_err(format!("{row_text}{column_text}{reason}"));
     Python::attach(|py| {
         // An exception without the attributes is better than another exception.
         let _ = error.value(py).setattr("row", row);
@@ -170,7 +173,7 @@ pub fn usage(message: impl ToString) -> Failure {
     Failure::Python(wrong_call(&in_python(&message.to_string())))
 }
 
-/// What messages of the engine say of a name that is not there.
+/// Parts of the engine's messages about a name that is not there.
 const NOT_FOUND: [&str; 3] = ["there is no column ", " has no column ", " has no index "];
 
 fn wrong_call(message: &str) -> PyErr {

@@ -12,7 +12,7 @@ use terrane_pmtree::{Error, NearestSearch, PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use crate::arguments;
-use crate::arrays::{boxes, numbers};
+use crate::arrays::{boxes, numbers, rect};
 use crate::error::{ClosedError, CorruptionError, Failure, LockedError, Result, StorageError, usage};
 
 /// All of it lies in the file.
@@ -20,7 +20,24 @@ type Tree = PearTree<2>;
 
 /// A persistent R-tree of boxes with a number each, in one file. It is a multiset: the same number
 /// may have several boxes. Each change survives the end of the process once its call returns; after
-/// a power loss, a file that was not closed is refused. Any number of threads may share it.
+/// a power loss, a file that was not closed is refused. Any number of threads may share it. Its
+/// pages have no checksums: damage by the disk may change answers.
+///
+/// ```python
+/// >>> import tempfile, terrane
+/// >>> index = terrane.Index(tempfile.mkdtemp() + "/boxes.index")
+/// >>> index.insert(7, (0, 0, 1, 1))
+/// >>> index.insert_bulk([8, 9], [(2, 2, 3, 3), (5, 5, 6, 6)])
+/// >>> sorted(index.query((0.5, 0.5, 2, 2))), index.nearest((9, 9), k=1)
+/// ([7, 8], [9])
+/// >>> positions, numbers = index.query_bulk([(0, 0, 1, 1), (5, 5, 7, 7)])
+/// >>> positions.tolist(), numbers.tolist()
+/// ([0, 1], [7, 9])
+/// >>> index.remove(7, (0, 0, 1, 1)), len(index)
+/// (True, 2)
+/// >>> index.close()
+///
+/// ```
 #[pyclass(module = "terrane", name = "Index", frozen)]
 pub struct PyIndex {
     tree: Mutex<Option<Arc<Tree>>>,
@@ -38,11 +55,6 @@ impl From<Error> for Failure {
             _ => StorageError::new_err(message),
         })
     }
-}
-
-pub fn rect(corners: [f64; 4]) -> Result<Rect<2>> {
-    let [x0, y0, x1, y1] = corners;
-    Ok(Rect::new([x0, y0], [x1, y1])?)
 }
 
 impl PyIndex {
@@ -134,14 +146,9 @@ impl PyIndex {
         Ok(py.detach(|| tree.insert(&rect, id)).map_err(Failure::from)?)
     }
 
-    /// Inserts boxes, an array of shape (n, 4), with their numbers. A box that is NaN throughout, as
-    /// an empty geometry has it, is left out.
-    fn insert_bulk(
-        &self,
-        py: Python<'_>,
-        ids: Bound<'_, PyAny>,
-        coordinates: Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    /// Inserts boxes, an array of shape (n, 4), with their numbers. A box that is NaN throughout,
+    /// as an empty geometry has it, is left out.
+    fn insert_bulk(&self, py: Python<'_>, ids: Bound<'_, PyAny>, coordinates: Bound<'_, PyAny>) -> PyResult<()> {
         let (tree, boxes, ids) = (self.tree()?, boxes(&coordinates)?, numbers(&ids)?);
         if boxes.len() != ids.len() {
             return Err(usage(format!("{} numbers for {} boxes", ids.len(), boxes.len())).into());

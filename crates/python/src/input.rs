@@ -12,19 +12,14 @@ use pyo3_arrow::input::AnyRecordBatch;
 use terrane::schema::{GeometryColumn, Schema as TableSchema};
 use terrane_formats::{ColumnType, ReadOptions, Source, open_batches};
 
-use crate::checked::Checked;
+use crate::checked::{Checked, NAME};
 use crate::error::{Failure, Result, usage};
 use crate::load::Shape;
-use crate::result::{Batch as AnswerBatch, PyAnswer};
 use crate::rows;
 use crate::shaped::Shaped;
 use crate::values::type_name;
 
-/// The name of a table in messages.
-pub const NAME: &str = "the data";
-
-/// Batches of Arrow data.
-pub type Reader = Box<dyn RecordBatchReader + Send>;
+pub use crate::checked::Reader;
 
 /// What a caller gives, as batches.
 pub struct Input {
@@ -122,7 +117,8 @@ pub fn batches(data: &Bound<'_, PyAny>, target: &Target) -> Result<Input> {
 /// they are an answer of this package.
 fn of_table(table: &Bound<'_, PyAny>) -> Result<Input> {
     let reader = table.extract::<AnyRecordBatch>()?.into_reader()?;
-    let is_own = table.is_instance_of::<PyAnswer>() || table.is_instance_of::<AnswerBatch>();
+    let own = table.py().import("terrane._terrane")?;
+    let is_own = table.is_instance(&own.getattr("Result")?)? || table.is_instance(&own.getattr("Batch")?)?;
     let reader = if is_own { reader } else { Box::new(Checked::new(reader)) };
     Ok(Input { reader: Box::new(Shaped::without_index(reader)), is_records: false })
 }
@@ -145,7 +141,7 @@ fn refuse_columns(data: &Bound<'_, PyAny>) -> Result<()> {
 }
 
 /// A data frame of pandas whose index of row numbers has a name, with the index as a column. Arrow
-/// leaves it out. A data frame of Polars with objects of Python, on which Polars aborts, is refused.
+/// leaves it out. A data frame of Polars with objects of Python is refused: Polars aborts on them.
 fn flat<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = data.py();
     if data.hasattr(intern!(py, "reset_index"))? {

@@ -8,8 +8,8 @@ use terrane::{CoordinateSystem, Dataset, DatasetOptions, Error, ImportMode, OnCo
 use terrane_formats::{Batch, ReadOptions, Source};
 use terrane_load::{Union, fit_to, fitted, new_columns, schema_of, schema_with};
 
+use crate::checked::NAME;
 use crate::error::{Failure, Result, in_python};
-use crate::input::NAME;
 use crate::progress::Progress;
 use crate::warnings::warn;
 

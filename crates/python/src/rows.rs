@@ -16,6 +16,7 @@ use terrane_space::geometry::{from_geojson, normalise};
 use crate::decimals::{decimal, decimals};
 use crate::error::{Error, RefusedError, Result, refused};
 use crate::values::{Plain, Types, plain, type_name};
+use crate::warnings::warn;
 
 /// The type of a column, by the values so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +63,12 @@ struct Column<'py> {
     kind: Option<Kind>,
     /// By row; missing ones at the end are null.
     values: Vec<Option<Bound<'py, PyAny>>>,
+    /// Whether a time has nanoseconds.
+    is_cut: bool,
 }
 
 fn refuse(row: usize, column: &str, reason: impl std::fmt::Display) -> PyErr {
-    refused(row as u64, Some(column), reason)
+    refused(Some(row as u64), Some(column), reason)
 }
 
 /// The batch of some records: dicts, dataclasses, or objects with `_asdict`.
@@ -78,16 +81,17 @@ pub fn batch_of<'py>(py: Python<'py>, records: &[Bound<'py, PyAny>]) -> Result<R
     for (row, record) in records.iter().enumerate() {
         for (name, value) in as_dict(record, row)? {
             let name: String = name.extract().map_err(|_| {
-                refused(row as u64, None, format!("the name of a column is text, and not {}", shown(&name)))
+                refused(Some(row as u64), None, format!("the name of a column is text, and not {}", shown(&name)))
             })?;
             let place = columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-                columns.push(Column { name, kind: None, values: Vec::with_capacity(records.len()) });
+                columns.push(Column { name, kind: None, values: Vec::with_capacity(records.len()), is_cut: false });
                 columns.len() - 1
             });
             let column = &mut columns[place];
             if value.is_none() || is_missing(&value) {
                 continue;
             }
+            column.is_cut |= has_nanoseconds(&value)?;
             let value = of_numpy(value).map_err(|error| refuse(row, &column.name, error))?;
             let kind = kind_of(&types, &value).map_err(|reason| refuse(row, &column.name, reason))?;
             let found = column.kind.map_or(Some(kind), |known| known.with(kind));
@@ -99,6 +103,8 @@ pub fn batch_of<'py>(py: Python<'py>, records: &[Bound<'py, PyAny>]) -> Result<R
             column.values.push(Some(value));
         }
     }
+    let cut = columns.iter().filter(|column| column.is_cut);
+    warn(cut.map(|column| format!("column {:?}: nanoseconds are cut to microseconds", column.name)))?;
     let mut fields = Vec::new();
     let mut arrays = Vec::new();
     for mut column in columns {
@@ -139,7 +145,7 @@ fn as_dict<'py>(record: &Bound<'py, PyAny>, row: usize) -> PyResult<Vec<(Bound<'
     } else {
         let found = type_name(record);
         let reason = format!("a record is a dict or a dataclass, and not {found}; tables and data frames go in whole");
-        return Err(refused(row as u64, None, reason));
+        return Err(refused(Some(row as u64), None, reason));
     };
     Ok(dict.cast::<PyDict>()?.iter().collect())
 }
@@ -198,7 +204,9 @@ impl<'py> Column<'py> {
             Some(Kind::Plain(Plain::Bool)) => Arc::new(BooleanArray::from(self.each(|value| value.extract())?)),
             Some(Kind::Plain(Plain::Int)) => self.integers()?,
             Some(Kind::Plain(Plain::Float)) => Arc::new(Float64Array::from(self.each(float)?)),
-            Some(Kind::Decimal) => decimals(&self.each(decimal)?).map_err(|(row, reason)| refuse(row, &self.name, reason))?,
+            Some(Kind::Decimal) => {
+                decimals(&self.each(decimal)?).map_err(|(row, reason)| refuse(row, &self.name, reason))?
+            }
             Some(Kind::Plain(Plain::Text)) => {
                 Arc::new(StringArray::from(self.each(|value| value.extract::<String>())?))
             }
@@ -274,13 +282,28 @@ fn numpy_name(value: &Bound<'_, PyAny>) -> Option<String> {
     is_numpy.then(|| type_name(value))
 }
 
+/// Whether it is a time of pandas or NumPy with nanoseconds, which Python's classes lack.
+fn has_nanoseconds(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if numpy_name(value).is_some_and(|name| name == "datetime64") {
+        return value.call_method1("astype", ("datetime64[us]",))?.ne(value);
+    }
+    match value.getattr_opt(intern!(value.py(), "nanosecond"))? {
+        Some(nanosecond) => Ok(nanosecond.extract::<u32>().is_ok_and(|nanosecond| nanosecond > 0)),
+        None => Ok(false),
+    }
+}
+
 /// A `datetime64` of NumPy as a `date` or `datetime`; other values as they are.
 fn of_numpy(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
     if numpy_name(&value).is_none_or(|name| name != "datetime64") {
         return Ok(value);
     }
     let is_day = value.getattr("dtype")?.eq("datetime64[D]")?;
-    if is_day { value.call_method0("item") } else { value.call_method1("astype", ("datetime64[us]",))?.call_method0("item") }
+    if is_day {
+        value.call_method0("item")
+    } else {
+        value.call_method1("astype", ("datetime64[us]",))?.call_method0("item")
+    }
 }
 
 fn binary(values: Vec<Option<Vec<u8>>>) -> ArrayRef {

@@ -9,7 +9,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, Schema
 use pyo3::prelude::*;
 use pyo3_arrow::{PyRecordBatch, PyRecordBatchReader, PySchema};
 
-use crate::input::Reader;
+use crate::checked::Reader;
 
 /// Where metadata of Arrow say that values have another meaning than their type.
 const EXTENSION: &str = "ARROW:extension:";
@@ -107,11 +107,7 @@ fn plain_type(data_type: &DataType) -> DataType {
 /// The batches of an answer with the types that Polars has.
 #[pyfunction]
 #[pyo3(name = "_for_polars")]
-pub fn for_polars<'py>(
-    py: Python<'py>,
-    schema: PySchema,
-    batches: Vec<PyRecordBatch>,
-) -> PyResult<Bound<'py, PyAny>> {
+pub fn for_polars<'py>(py: Python<'py>, schema: PySchema, batches: Vec<PyRecordBatch>) -> PyResult<Bound<'py, PyAny>> {
     let batches: Vec<_> = batches.into_iter().map(|batch| Ok(batch.into_inner())).collect();
     let reader: Reader = Box::new(RecordBatchIterator::new(batches, schema.into_inner()));
     let reader = PyRecordBatchReader::new(Box::new(Shaped::plain(reader)));

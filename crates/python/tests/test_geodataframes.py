@@ -64,6 +64,9 @@ def test_only_points_go_into_a_point_dataset(places, points):
     with pytest.raises(terrane.RefusedError, match="holds points, and this is a Polygon") as error:
         places.insert(points)
     assert (error.value.row, error.value.column) == (1, "geometry") and len(places) == 3
+    points.loc[1, "geometry"] = shapely.Point(1, 2, 3)
+    with pytest.raises(terrane.RefusedError, match="height"):
+        places.insert(points)
 
 
 def test_a_point_dataset_is_created_from_points(db, points):

@@ -197,6 +197,15 @@ def test_scalars_of_numpy_keep_their_type(db):
     assert scalars.delete(np.int64(1)) == 1
 
 
+@pytest.mark.parametrize("make", [pd.Timestamp, np.datetime64])
+def test_nanoseconds_are_cut_with_a_warning(db, recwarn, make):
+    times = db.create("exact", [place(t=make("2020-01-02T03:04:05.123456"))], key="id")
+    assert not recwarn.list and times.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 5, 123456)
+    with pytest.warns(UserWarning, match='column "t": nanoseconds are cut'):
+        assert times.upsert(place(t=make("2020-01-02T03:04:06.123456789"))) == 1
+    assert times.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 6, 123456)
+
+
 def test_rows_of_pandas_are_records(db):
     rows = [row for _, row in pd.DataFrame(PLACES).iterrows()]
     assert db.create("places", rows, key="id").get(2) == PLACES[1]

@@ -31,6 +31,10 @@ def points(frame, x, y, srid):
     if others.any():
         row = int(others.argmax())
         raise _refused(row, geometry.name, f"the dataset holds points, and this is a {kinds.iloc[row]}")
+    if geometry.has_z.any():
+        row = int(geometry.has_z.to_numpy().argmax())
+        reason = "the point has a height, which a dataset of points cannot hold; leave it out with shapely.force_2d"
+        raise _refused(row, geometry.name, reason)
     rest = frame.drop(columns=[frame.active_geometry_name])
     others = {name: rest[name].to_wkb() for name in rest.columns if str(rest[name].dtype) == "geometry"}
     import pandas
