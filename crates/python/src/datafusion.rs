@@ -16,10 +16,9 @@ pub fn table<'py>(session: &Bound<'py, PyAny>, dataset: &Dataset) -> PyResult<Bo
     check_version(py)?;
     let codec = session.call_method0("__datafusion_logical_extension_codec__")?.cast_into::<PyCapsule>()?;
     let pointer = codec.pointer_checked(Some(c"datafusion_logical_extension_codec"))?;
-    let pointer = pointer.cast::<FFI_LogicalExtensionCodec>();
     // SAFETY: a capsule of this name holds such a codec, and its layout is that of the version that
     // was checked. The capsule lives until the codec is cloned.
-    let codec: FFI_LogicalExtensionCodec = unsafe { pointer.as_ref() }.clone();
+    let codec = unsafe { pointer.cast::<FFI_LogicalExtensionCodec>().as_ref() }.clone();
     let table = terrane_sql::table_of(dataset.name(), dataset.snapshot());
     let table = FFI_TableProvider::new_with_ffi_codec(table, true, None, codec);
     PyCapsule::new_with_value(py, table, c"datafusion_table_provider")

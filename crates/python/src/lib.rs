@@ -30,6 +30,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(shaped::for_polars, module)?)?;
     module.add_class::<database::PyDatabase>()?;
     module.add_class::<dataset::PyDataset>()?;
     module.add_class::<result::PyAnswer>()?;
@@ -37,6 +38,5 @@ fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<result::Batch>()?;
     module.add_class::<index::PyIndex>()?;
     module.add_function(wrap_pyfunction!(database::open, module)?)?;
-    module.add_function(wrap_pyfunction!(shaped::for_polars, module)?)?;
     error::register(module)
 }

@@ -20,11 +20,11 @@ def rows(frame):
 
 
 def test_conditions_and_columns_are_pushed_down(ctx, places):
-    statement = "SELECT lat FROM places WHERE id >= 2 AND name >= 'P'"
-    assert rows(ctx.sql(statement)) == [(37.3382,)]
+    statement = "SELECT name FROM places WHERE id >= 2 AND lat < 37.5"
+    assert rows(ctx.sql(statement)) == [("San José",)]
     plan = "\n".join(str(row) for row in rows(ctx.sql("EXPLAIN " + statement)))
-    # Nothing is left for a filter of DataFusion.
-    assert "FilterExec" not in plan and "filters=[" in plan, plan
+    assert "projection=[lat, name]" in plan, plan
+    assert "full_filters=[places.id >= Int64(2)], partial_filters=[places.lat < Float64(37.5)]" in plan, plan
 
 
 def test_a_table_is_the_state_when_it_was_registered(ctx, places):
