@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use arrow_schema::ArrowError;
 use thiserror::Error;
 
 /// The supported formats, for messages.
@@ -84,6 +85,18 @@ pub enum FormatError {
         /// What to do about it.
         hint: String,
     },
+    /// A value of a table in memory is not what its type says.
+    #[error("{}{}, column {column:?}: {reason}", .path.display(), row_suffix(*row))]
+    Value {
+        /// The table.
+        path: PathBuf,
+        /// The row, counted from 1, if one row has it.
+        row: Option<u64>,
+        /// The column.
+        column: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The file is in another reference system than the plane of the dataset.
     #[error("{}: the file is in {crs}, the dataset in {plane}; convert the file first", .path.display())]
     OtherPlane {
@@ -114,6 +127,10 @@ pub enum FormatError {
     },
 }
 
+fn row_suffix(row: Option<u64>) -> String {
+    row.map_or_else(String::new, |row| Location::Row(row).to_string())
+}
+
 impl FormatError {
     pub(crate) fn damaged(path: &Path, location: Location, reason: impl Into<String>) -> Self {
         FormatError::Damaged { path: path.to_path_buf(), location, reason: reason.into() }
@@ -125,6 +142,17 @@ impl FormatError {
 
     pub(crate) fn usage(path: &Path, reason: impl Into<String>) -> Self {
         FormatError::Usage { path: path.to_path_buf(), reason: reason.into() }
+    }
+
+    /// An error of a decoder, or of a table's own reader, which is returned as it is.
+    pub(crate) fn decoding(error: ArrowError, damaged: impl FnOnce(ArrowError) -> Self) -> Self {
+        match error {
+            ArrowError::ExternalError(inner) => match inner.downcast::<FormatError>() {
+                Ok(own) => *own,
+                Err(inner) => damaged(ArrowError::ExternalError(inner)),
+            },
+            error => damaged(error),
+        }
     }
 
     /// Reading failed. A compressed stream that ends early or does not decode is damaged; any other

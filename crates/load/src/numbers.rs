@@ -23,6 +23,9 @@ pub fn fitted(batch: &RecordBatch, schema: &Schema) -> Result<(RecordBatch, Vec<
         let array = match schema.column(field.name()) {
             // A column without values fits any type.
             Some(column) if is_empty => new_null_array(&column.column_type.to_arrow(), array.len()),
+            None if is_empty && *field.name() == schema.key.name => {
+                new_null_array(&schema.key.key_type.to_arrow(), array.len())
+            }
             Some(_) if is_float && is_integer(field.name()) => integers_of(array).unwrap_or_else(|| {
                 others.push(field.name().clone());
                 Arc::clone(array)

@@ -59,10 +59,13 @@ impl Union {
         let fits = |file: &Source| {
             file.schema.fields().iter().all(|field| {
                 wanted.column_with_name(field.name()).is_some_and(|(_, column)| {
-                    // While reading, floats are converted to integers, and columns without values
-                    // to anything.
+                    // While reading, floats and unsigned integers are converted to integers, and
+                    // columns without values to anything.
                     column.data_type() == field.data_type()
-                        || matches!((column.data_type(), field.data_type()), (DataType::Int64, DataType::Float64))
+                        || matches!(
+                            (column.data_type(), field.data_type()),
+                            (DataType::Int64, DataType::Float64 | DataType::UInt64)
+                        )
                         || file.is_empty_column(field.name())
                 })
             })

@@ -11,7 +11,7 @@ use terrane_formats::ReadOptions;
 use crate::dataset::PyDataset;
 use crate::error::{ClosedError, Failure, Result, missing, usage};
 use crate::frames::Variables;
-use crate::input::{self, Reader};
+use crate::input::{self, Input, Target};
 use crate::load::{self, Shape};
 use crate::progress::Progress;
 use crate::result::{Begun, PyAnswer};
@@ -194,8 +194,10 @@ impl PyDatabase {
         let mode = mode_of(mode)?;
         let skip = skips(on_invalid)?;
         // A stream can be read once, and an import looks at its only source once.
-        let mut reader: Option<Reader> = Some(match (data, schema) {
-            (Some(data), None) => input::batches(&data)?,
+        let existing = store.dataset(name).ok().filter(|_| mode != ImportMode::Replace).map(|dataset| dataset.schema());
+        let target = Target::of_import(&shape, existing.as_deref());
+        let mut reader: Option<Input> = Some(match (data, schema) {
+            (Some(data), None) => input::batches(&data, &target)?,
             (None, Some(schema)) => input::no_rows(&schema)?,
             _ => return Err(usage("create takes data, or schema=").into()),
         });

@@ -12,12 +12,35 @@ use terrane_sql::Sorting;
 
 use crate::database::Owner;
 use crate::error::{Failure, Result, usage};
+use crate::input::Target;
 use crate::load::{self, Shape};
 use crate::result::PyAnswer;
-use crate::values::Types;
-use crate::{input, order, rows};
+use crate::values::{Types, type_name};
+use crate::{arguments, input, order, rows};
 
 /// A dataset of records, each with a key, a geometry and attributes.
+///
+/// ```python
+/// >>> import tempfile, terrane
+/// >>> db = terrane.open(tempfile.mkdtemp() + "/places.terrane")
+/// >>> home = {"id": 1, "lon": -122.42, "lat": 37.77, "name": "home"}
+/// >>> places = db.create("places", [home], key="id")
+/// >>> places.insert({"id": 2, "lon": -122.27, "lat": 37.8, "name": "Oakland"})
+/// 2
+/// >>> places.upsert([{"id": 2, "lon": -122.27, "lat": 37.8, "name": "work"}])
+/// 1
+/// >>> places.query(bbox=(-122.3, 37, -122.2, 38), columns=["id", "name"]).fetchall()
+/// [(2, 'work')]
+/// >>> places.nearest((-122.4, 37.7), k=1, columns=["name"]).columns
+/// ['name', 'distance']
+/// >>> places.count(where="name = 'home'"), places.get(1)["name"]
+/// (1, 'home')
+/// >>> places.create_index("names", "btree", "name")
+/// >>> places.delete(1), len(places)
+/// (1, 1)
+/// >>> db.close()
+///
+/// ```
 #[pyclass(module = "terrane", name = "Dataset", frozen)]
 pub struct PyDataset {
     owner: Arc<Owner>,
@@ -71,10 +94,12 @@ fn wkb(name: &str, value: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
     if value.hasattr("__geo_interface__")? {
         return Ok(rows::geometry(value)?);
     }
-    Err(usage(format!(
-        "{name} is WKT, WKB, or a geometry such as shapely's, and not {}",
-        crate::values::type_name(value)
-    )))
+    Err(usage(format!("{name} is WKT, WKB, or a geometry such as shapely's, and not {}", type_name(value))))
+}
+
+/// Whether it is a scalar of NumPy.
+fn is_scalar(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(value.hasattr("dtype")? && value.getattr("ndim").and_then(|ndim| ndim.extract::<usize>()).is_ok_and(|n| n == 0))
 }
 
 impl PyDataset {
@@ -119,9 +144,14 @@ impl PyDataset {
     ) -> Result<Bound<'py, PyAny>> {
         self.owner.check()?;
         let is_record = input::is_record(data)?;
-        let shape = Shape::default();
-        let mut source = input::source(input::batches(data)?, &shape.options(Some(&self.dataset.schema())))?;
-        let (loaded, keys) = py.detach(|| load::write(&self.dataset, &mut source, on_conflict))?;
+        let schema = self.dataset.schema();
+        let input = input::batches(data, &Target::of_schema(&schema))?;
+        if input.is_nothing() && !is_record {
+            return Ok(0_u64.into_bound_py_any(py)?);
+        }
+        let is_table = input.is_table();
+        let mut source = input::source(input, &Shape::default().options(Some(&schema)))?;
+        let (loaded, keys) = py.detach(|| load::write(&self.dataset, &mut source, on_conflict, is_table))?;
         match keys.first() {
             Some(key) if is_record => Ok(Types::new(py)?.of_key(key)?),
             _ => Ok(loaded.records.into_bound_py_any(py)?),
@@ -198,51 +228,52 @@ impl PyDataset {
     fn query<'py>(
         &self,
         py: Python<'py>,
-        bbox: Option<[f64; 4]>,
+        #[pyo3(from_py_with = arguments::bbox)] bbox: Option<[f64; 4]>,
         intersects: Option<Bound<'py, PyAny>>,
         within: Option<Bound<'py, PyAny>>,
-        circle: Option<[f64; 3]>,
-        r#where: Option<&str>,
-        r#match: Option<&str>,
-        columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::circle)] circle: Option<[f64; 3]>,
+        #[pyo3(from_py_with = arguments::condition)] r#where: Option<String>,
+        #[pyo3(from_py_with = arguments::words)] r#match: Option<String>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         order_by: Option<Bound<'_, PyAny>>,
-        limit: Option<u64>,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<u64>,
     ) -> PyResult<PyAnswer> {
         let conditions = Conditions {
             bbox,
             intersects: intersects.as_ref(),
             within: within.as_ref(),
             circle,
-            condition: r#where,
-            words: r#match,
+            condition: r#where.as_deref(),
+            words: r#match.as_deref(),
         };
         Ok(self.answer(py, conditions.query()?, columns, order_by.as_ref(), limit)?)
     }
 
     /// The `k` records nearest to a place that meet all conditions, by distance and then by key.
-    /// The column `distance` has metres, or units of planar coordinates.
+    /// The column `distance` has metres, or units of planar coordinates. It is a column like others
+    /// for `insert` and `upsert`: leave it out of a table that goes back.
     #[pyo3(signature = (place, k=1, *, bbox=None, intersects=None, within=None, circle=None, r#where=None, r#match=None, columns=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn nearest<'py>(
         &self,
         py: Python<'py>,
-        place: [f64; 2],
-        k: usize,
-        bbox: Option<[f64; 4]>,
+        #[pyo3(from_py_with = arguments::place)] place: [f64; 2],
+        #[pyo3(from_py_with = arguments::k)] k: usize,
+        #[pyo3(from_py_with = arguments::bbox)] bbox: Option<[f64; 4]>,
         intersects: Option<Bound<'py, PyAny>>,
         within: Option<Bound<'py, PyAny>>,
-        circle: Option<[f64; 3]>,
-        r#where: Option<&str>,
-        r#match: Option<&str>,
-        columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::circle)] circle: Option<[f64; 3]>,
+        #[pyo3(from_py_with = arguments::condition)] r#where: Option<String>,
+        #[pyo3(from_py_with = arguments::words)] r#match: Option<String>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
     ) -> PyResult<PyAnswer> {
         let conditions = Conditions {
             bbox,
             intersects: intersects.as_ref(),
             within: within.as_ref(),
             circle,
-            condition: r#where,
-            words: r#match,
+            condition: r#where.as_deref(),
+            words: r#match.as_deref(),
         };
         let [x, y] = place;
         Ok(self.answer(py, conditions.query()?.nearest(x, y, k), columns, None, None)?)
@@ -261,12 +292,12 @@ impl PyDataset {
     fn count<'py>(
         &self,
         py: Python<'py>,
-        bbox: Option<[f64; 4]>,
+        #[pyo3(from_py_with = arguments::bbox)] bbox: Option<[f64; 4]>,
         intersects: Option<Bound<'py, PyAny>>,
         within: Option<Bound<'py, PyAny>>,
-        circle: Option<[f64; 3]>,
-        r#where: Option<&str>,
-        r#match: Option<&str>,
+        #[pyo3(from_py_with = arguments::circle)] circle: Option<[f64; 3]>,
+        #[pyo3(from_py_with = arguments::condition)] r#where: Option<String>,
+        #[pyo3(from_py_with = arguments::words)] r#match: Option<String>,
     ) -> PyResult<u64> {
         self.owner.check()?;
         let conditions = Conditions {
@@ -274,8 +305,8 @@ impl PyDataset {
             intersects: intersects.as_ref(),
             within: within.as_ref(),
             circle,
-            condition: r#where,
-            words: r#match,
+            condition: r#where.as_deref(),
+            words: r#match.as_deref(),
         };
         let query = conditions.query()?;
         py.detach(|| self.dataset.count(&query)).map_err(|error| Failure::from(error).into())
@@ -298,7 +329,9 @@ impl PyDataset {
     /// Inserts a record, records, a table or a data frame; all of it is durable on return. Returns
     /// the key of a single record, or the number of records.
     ///
-    /// A refused row raises an error that names it, after the other rows are stored.
+    /// A refused row raises an error that names it, after the other rows are stored. The points of
+    /// a GeoDataFrame go into the coordinates of a dataset of points. A table that adds columns
+    /// gives a warning.
     fn insert<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         Ok(self.write(py, data, OnConflict::Refuse)?)
     }
@@ -310,16 +343,23 @@ impl PyDataset {
 
     /// Deletes records by key, or those that meet a condition. Returns their number.
     #[pyo3(signature = (keys=None, *, r#where=None))]
-    fn delete<'py>(&self, py: Python<'py>, keys: Option<Bound<'py, PyAny>>, r#where: Option<&str>) -> PyResult<u64> {
+    fn delete<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Option<Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = arguments::condition)] r#where: Option<String>,
+    ) -> PyResult<u64> {
         self.owner.check()?;
         match (keys, r#where) {
             (Some(keys), None) => {
                 let (types, wanted) = (Types::new(py)?, self.dataset.schema().key.key_type);
-                let is_one = crate::values::plain(&keys).is_some() || types.is_uuid(&keys)?;
+                // A scalar of NumPy has a shape as an array has, and no length.
+                let is_one = crate::values::plain(&keys).is_some() || types.is_uuid(&keys)? || is_scalar(&keys)?;
                 let keys = match is_one {
                     true => vec![types.key(&keys, wanted)?],
                     false => {
-                        let keys = keys.try_iter()?.map(|key| types.key(&key?, wanted));
+                        let expected = || usage(format!("keys is a key or several, and not {}", type_name(&keys)));
+                        let keys = keys.try_iter().map_err(|_| expected())?.map(|key| types.key(&key?, wanted));
                         keys.collect::<Result<_>>()?
                     }
                 };
@@ -330,7 +370,7 @@ impl PyDataset {
                 .map_err(|error| Failure::from(error).into())
             }
             (None, Some(text)) => {
-                let condition = Condition::parse(text).map_err(|error| usage(format!("where: {error}")))?;
+                let condition = Condition::parse(&text).map_err(|error| usage(format!("where: {error}")))?;
                 py.detach(|| self.dataset.delete_where(&condition, &[])).map_err(|error| Failure::from(error).into())
             }
             _ => Err(usage("delete takes keys, or where=").into()),
@@ -346,7 +386,10 @@ impl PyDataset {
             None => Vec::new(),
             Some(on) => match on.extract::<String>() {
                 Ok(column) => vec![column],
-                Err(_) => on.extract()?,
+                Err(_) => {
+                    let found = type_name(&on);
+                    on.extract().map_err(|_| usage(format!("on is a column or a list of columns, and not {found}")))?
+                }
             },
         };
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::ArrowError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -10,7 +11,7 @@ use terrane_formats::{FormatError, ReadOptions, open_batches};
 use terrane_sql::{CallerTable, CallerTables};
 
 use crate::error::{Failure, Result, UsageError, usage};
-use crate::input::{self, Reader};
+use crate::input::{self, Reader, Target};
 use crate::result::PyAnswer;
 use crate::values::type_name;
 
@@ -77,11 +78,11 @@ fn table(name: String, value: &Bound<'_, PyAny>) -> Result<CallerTable> {
         let answer = answer.clone().unbind();
         return Ok(of_readers(name, move || answer.get().reader()));
     }
-    let reader = input::batches(value)?;
+    let reader = input::batches(value, &Target::default())?.reader;
     if value.hasattr(intern!(value.py(), "__len__"))? {
         let schema = reader.schema();
         let batches = reader.collect::<std::result::Result<Vec<RecordBatch>, _>>();
-        let batches: Arc<[RecordBatch]> = batches.map_err(|error| usage(format!("{name}: {error}")))?.into();
+        let batches: Arc<[RecordBatch]> = batches.map_err(|error| unreadable(&name, error))?.into();
         return Ok(of_readers(name, move || {
             let batches: Vec<_> = batches.iter().cloned().map(Ok).collect();
             Ok(Box::new(RecordBatchIterator::new(batches, schema.clone())))
@@ -95,6 +96,18 @@ fn table(name: String, value: &Bound<'_, PyAny>) -> Result<CallerTable> {
                 .to_owned()
         })
     }))
+}
+
+/// Why the rows of a table cannot be read.
+fn unreadable(name: &str, error: ArrowError) -> Failure {
+    let error = match error {
+        ArrowError::ExternalError(inner) => match inner.downcast::<FormatError>() {
+            Ok(own) => return Failure::from(*own),
+            Err(inner) => ArrowError::ExternalError(inner),
+        },
+        error => error,
+    };
+    usage(format!("{name}: {error}"))
 }
 
 /// A table whose rows are opened by a function, or the reason why they cannot be. Only declared

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use terrane_pmtree::pear::{Options, PearTree};
@@ -11,6 +11,8 @@ use terrane_pmtree::terrane_pmem::Error as PoolError;
 use terrane_pmtree::{Error, NearestSearch, PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
+use crate::arguments;
+use crate::arrays::{boxes, numbers, rect};
 use crate::error::{ClosedError, CorruptionError, Failure, LockedError, Result, StorageError, usage};
 
 /// All of it lies in the file.
@@ -18,7 +20,24 @@ type Tree = PearTree<2>;
 
 /// A persistent R-tree of boxes with a number each, in one file. It is a multiset: the same number
 /// may have several boxes. Each change survives the end of the process once its call returns; after
-/// a power loss, a file that was not closed is refused. Any number of threads may share it.
+/// a power loss, a file that was not closed is refused. Any number of threads may share it. Its
+/// pages have no checksums: damage by the disk may change answers.
+///
+/// ```python
+/// >>> import tempfile, terrane
+/// >>> index = terrane.Index(tempfile.mkdtemp() + "/boxes.index")
+/// >>> index.insert(7, (0, 0, 1, 1))
+/// >>> index.insert_bulk([8, 9], [(2, 2, 3, 3), (5, 5, 6, 6)])
+/// >>> sorted(index.query((0.5, 0.5, 2, 2))), index.nearest((9, 9), k=1)
+/// ([7, 8], [9])
+/// >>> positions, numbers = index.query_bulk([(0, 0, 1, 1), (5, 5, 7, 7)])
+/// >>> positions.tolist(), numbers.tolist()
+/// ([0, 1], [7, 9])
+/// >>> index.remove(7, (0, 0, 1, 1)), len(index)
+/// (True, 2)
+/// >>> index.close()
+///
+/// ```
 #[pyclass(module = "terrane", name = "Index", frozen)]
 pub struct PyIndex {
     tree: Mutex<Option<Arc<Tree>>>,
@@ -36,26 +55,6 @@ impl From<Error> for Failure {
             _ => StorageError::new_err(message),
         })
     }
-}
-
-fn rect(corners: [f64; 4]) -> Result<Rect<2>> {
-    let [x0, y0, x1, y1] = corners;
-    Ok(Rect::new([x0, y0], [x1, y1])?)
-}
-
-/// The rows of an array of boxes.
-fn boxes(array: &PyReadonlyArray2<'_, f64>) -> Result<Vec<Rect<2>>> {
-    if array.shape()[1] != 4 {
-        return Err(usage(format!("boxes are rows of x0, y0, x1, y1, and these have {} numbers", array.shape()[1])));
-    }
-    let rows = array.as_array();
-    let rects = rows.rows().into_iter().enumerate().map(|(row, corners)| {
-        rect([corners[0], corners[1], corners[2], corners[3]]).map_err(|failure| match failure {
-            Failure::Python(error) => usage(format!("box {row}: {error}")),
-            other => other,
-        })
-    });
-    rects.collect()
 }
 
 impl PyIndex {
@@ -87,12 +86,13 @@ fn open_or_create(path: &Path) -> Result<Tree> {
 
 /// Positions of windows and the numbers that they find, by position. Windows are searched in the
 /// order of their places, so that neighbours find the nodes in the processor's caches.
-fn found_by_windows(tree: &Tree, windows: &[Rect<2>]) -> terrane_pmtree::Result<(Vec<i64>, Vec<u64>)> {
+fn found_by_windows(tree: &Tree, windows: &[Option<Rect<2>>]) -> terrane_pmtree::Result<(Vec<i64>, Vec<u64>)> {
     let mut found = Vec::new();
     let mut ranges = vec![0..0; windows.len()];
     for position in by_place(windows) {
+        let Some(window) = &windows[position] else { continue };
         let start = found.len();
-        tree.window(&windows[position], |_, id| found.push(id))?;
+        tree.window(window, |_, id| found.push(id))?;
         ranges[position] = start..found.len();
     }
     let (mut positions, mut ids) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
@@ -105,8 +105,8 @@ fn found_by_windows(tree: &Tree, windows: &[Rect<2>]) -> terrane_pmtree::Result<
 
 /// The positions of windows, those of near windows near each other: along a Z-order curve of their
 /// lower corners.
-fn by_place(windows: &[Rect<2>]) -> Vec<usize> {
-    let corners = || windows.iter().map(|window| *window.min());
+fn by_place(windows: &[Option<Rect<2>>]) -> Vec<usize> {
+    let corners = || windows.iter().map(|window| window.as_ref().map_or([0.0; 2], |window| *window.min()));
     let (mut low, mut high) = ([f64::INFINITY; 2], [f64::NEG_INFINITY; 2]);
     for corner in corners() {
         low = [low[0].min(corner[0]), low[1].min(corner[1])];
@@ -136,34 +136,47 @@ impl PyIndex {
     }
 
     /// Inserts a box (x0, y0, x1, y1) with a number.
-    fn insert(&self, py: Python<'_>, id: u64, coordinates: [f64; 4]) -> PyResult<()> {
+    fn insert(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::id)] id: u64,
+        #[pyo3(from_py_with = arguments::corners)] coordinates: [f64; 4],
+    ) -> PyResult<()> {
         let (tree, rect) = (self.tree()?, rect(coordinates)?);
         Ok(py.detach(|| tree.insert(&rect, id)).map_err(Failure::from)?)
     }
 
-    /// Inserts boxes, an array of shape (n, 4), with their numbers.
-    fn insert_bulk(
-        &self,
-        py: Python<'_>,
-        ids: PyReadonlyArray1<'_, u64>,
-        coordinates: PyReadonlyArray2<'_, f64>,
-    ) -> PyResult<()> {
-        let (tree, rects, ids) = (self.tree()?, boxes(&coordinates)?, ids.as_array().to_vec());
-        if rects.len() != ids.len() {
-            return Err(usage(format!("{} numbers for {} boxes", ids.len(), rects.len())).into());
+    /// Inserts boxes, an array of shape (n, 4), with their numbers. A box that is NaN throughout,
+    /// as an empty geometry has it, is left out.
+    fn insert_bulk(&self, py: Python<'_>, ids: Bound<'_, PyAny>, coordinates: Bound<'_, PyAny>) -> PyResult<()> {
+        let (tree, boxes, ids) = (self.tree()?, boxes(&coordinates)?, numbers(&ids)?);
+        if boxes.len() != ids.len() {
+            return Err(usage(format!("{} numbers for {} boxes", ids.len(), boxes.len())).into());
         }
-        let inserted = py.detach(|| rects.iter().zip(&ids).try_for_each(|(rect, id)| tree.insert(rect, *id)));
+        let inserted = py.detach(|| {
+            let mut boxes = boxes.iter().zip(&ids).filter_map(|(rect, id)| Some((rect.as_ref()?, *id)));
+            boxes.try_for_each(|(rect, id)| tree.insert(rect, id))
+        });
         Ok(inserted.map_err(Failure::from)?)
     }
 
     /// Removes a number with exactly this box. Whether it was there.
-    fn remove(&self, py: Python<'_>, id: u64, coordinates: [f64; 4]) -> PyResult<bool> {
+    fn remove(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::id)] id: u64,
+        #[pyo3(from_py_with = arguments::corners)] coordinates: [f64; 4],
+    ) -> PyResult<bool> {
         let (tree, rect) = (self.tree()?, rect(coordinates)?);
         Ok(py.detach(|| tree.delete(&rect, id)).map_err(Failure::from)?)
     }
 
     /// The numbers of the boxes that meet a box, in no order.
-    fn query(&self, py: Python<'_>, coordinates: [f64; 4]) -> PyResult<Vec<u64>> {
+    fn query(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::corners)] coordinates: [f64; 4],
+    ) -> PyResult<Vec<u64>> {
         let (tree, window) = (self.tree()?, rect(coordinates)?);
         let found = py.detach(|| {
             let mut ids = Vec::new();
@@ -173,12 +186,13 @@ impl PyIndex {
     }
 
     /// For each of the boxes, an array of shape (n, 4), the boxes of the index that meet it: two
-    /// arrays, the positions of the boxes, ascending, and the numbers found.
+    /// arrays, the positions of the boxes, ascending, and the numbers found. A box that is NaN
+    /// throughout, as an empty geometry has it, meets none.
     #[allow(clippy::type_complexity, reason = "a pair of arrays")]
     fn query_bulk<'py>(
         &self,
         py: Python<'py>,
-        coordinates: PyReadonlyArray2<'py, f64>,
+        coordinates: Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u64>>)> {
         let (tree, windows) = (self.tree()?, boxes(&coordinates)?);
         let found = py.detach(|| found_by_windows(&tree, &windows));
@@ -189,7 +203,12 @@ impl PyIndex {
     /// The numbers of the `k` boxes that are nearest to a point (x, y), nearest first. All boxes as
     /// far as the last of them are included.
     #[pyo3(signature = (point, k=1))]
-    fn nearest(&self, py: Python<'_>, point: [f64; 2], k: usize) -> PyResult<Vec<u64>> {
+    fn nearest(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::place)] point: [f64; 2],
+        #[pyo3(from_py_with = arguments::k)] k: usize,
+    ) -> PyResult<Vec<u64>> {
         let tree = self.tree()?;
         let found = py.detach(|| -> terrane_pmtree::Result<Vec<u64>> {
             let mut count = k;

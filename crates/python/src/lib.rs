@@ -1,8 +1,13 @@
 //! Terrane for Python: stores, datasets and answers, over the Arrow PyCapsule interface.
 
+mod arguments;
+mod arrays;
+mod cells;
+mod checked;
 mod database;
 mod datafusion;
 mod dataset;
+mod decimals;
 mod error;
 mod frames;
 mod index;
@@ -12,10 +17,12 @@ mod order;
 mod progress;
 mod result;
 mod rows;
+mod shaped;
 mod size;
 mod sql;
 mod unlocked;
 mod values;
+mod warnings;
 
 use pyo3::prelude::*;
 
@@ -23,6 +30,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _terrane(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(shaped::for_polars, module)?)?;
     module.add_class::<database::PyDatabase>()?;
     module.add_class::<dataset::PyDataset>()?;
     module.add_class::<result::PyAnswer>()?;

@@ -1,13 +1,17 @@
 //! The way of rows into a dataset: by an import, which is atomic, or in batches of the log.
 
+use std::collections::HashSet;
+
 use pyo3::Python;
 use terrane::schema::Schema;
 use terrane::{CoordinateSystem, Dataset, DatasetOptions, Error, ImportMode, OnConflict, RefusedRow, Store};
 use terrane_formats::{Batch, ReadOptions, Source};
 use terrane_load::{Union, fit_to, fitted, new_columns, schema_of, schema_with};
 
-use crate::error::{Failure, Result};
+use crate::checked::NAME;
+use crate::error::{Failure, Result, in_python};
 use crate::progress::Progress;
+use crate::warnings::warn;
 
 /// How the first rows of a new dataset are understood.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +78,9 @@ pub fn import(
         Err(error) => return Err(error.into()),
     };
     let mut union = Union::default();
+    let mut notices = Notices::default();
     let first = open(0, &shape.options(existing.as_deref()))?;
+    notices.add(&first, &first.warnings)?;
     let schema = match &existing {
         Some(schema) => {
             union.add(first);
@@ -85,9 +91,12 @@ pub fn import(
             let bare = schema.without_attributes();
             union.add(first);
             for number in 1..count {
-                union.add(open(number, &shape.options(Some(&bare)))?);
+                let file = open(number, &shape.options(Some(&bare)))?;
+                notices.add(&file, &file.warnings)?;
+                union.add(file);
                 schema = schema_with(&bare, &union.schema()).map_err(Error::from)?;
             }
+            warn(union.warnings.drain(..))?;
             schema
         }
     };
@@ -99,6 +108,7 @@ pub fn import(
             Some(source) => source,
             None => open(number, &shape.options(Some(&schema)))?,
         };
+        notices.add(&source, &source.warnings)?;
         for column in new_columns(&source, &schema)? {
             importer.add_column(column)?;
         }
@@ -113,6 +123,7 @@ pub fn import(
             let refused = importer.push(&fitting)?;
             loaded.refused += judge(&batch, refused, skip)?;
         }
+        notices.add(&source, &source.notices())?;
     }
     let mut failure = None;
     let mut twice = 0;
@@ -131,7 +142,32 @@ pub fn import(
     }
     let report = finished?;
     progress.end()?;
-    Ok(Loaded { records: report.records, refused: loaded.refused + twice })
+    let refused = loaded.refused + twice;
+    if refused > 0 {
+        warn([format!("{} and left out", terrane::counted(refused, "row was refused", "rows were refused"))])?;
+    }
+    Ok(Loaded { records: report.records, refused })
+}
+
+/// Notices on how sources are read, each given once.
+#[derive(Default)]
+struct Notices {
+    given: HashSet<String>,
+}
+
+impl Notices {
+    fn add(&mut self, source: &Source, messages: &[String]) -> Result<()> {
+        for message in messages {
+            let message = match source.path.as_os_str() == NAME {
+                true => message.clone(),
+                false => format!("{}: {message}", source.path.display()),
+            };
+            if self.given.insert(message.clone()) {
+                warn([in_python(&message)])?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Counts the refused rows of a batch, or fails with the first of them.
@@ -158,15 +194,31 @@ fn first_refused(batch: &Batch, refused: Vec<RefusedRow>) -> Option<Failure> {
 }
 
 /// Writes the rows of a source through the log. All rows that are not refused are durable when it
-/// returns, or fails with the first refused row.
-pub fn write(dataset: &Dataset, source: &mut Source, on_conflict: OnConflict) -> Result<(Loaded, Vec<terrane::Key>)> {
+/// returns, or fails with the first refused row. A table that adds columns gives a notice.
+pub fn write(
+    dataset: &Dataset,
+    source: &mut Source,
+    on_conflict: OnConflict,
+    is_table: bool,
+) -> Result<(Loaded, Vec<terrane::Key>)> {
     let mut loaded = Loaded::default();
     let mut keys = Vec::new();
     let mut failure = None;
+    let mut notices = Notices::default();
+    notices.add(source, &source.warnings)?;
     for column in new_columns(source, &dataset.schema())? {
+        if is_table {
+            warn([format!("the table adds the column {:?} to the dataset {}", column.name, dataset.name())])?;
+        }
         dataset.add_column(column)?;
     }
-    while let Some(batch) = source.next_batch()? {
+    loop {
+        let batch = match source.next_batch() {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            Err(error) if loaded.records == 0 => return Err(error.into()),
+            Err(error) => return Err(Failure::from(error).with_counts(&stored(&loaded))),
+        };
         Python::attach(|py| py.check_signals())?;
         let (fitting, wider) =
             fitted(&batch.batch, &dataset.schema()).map_err(|error| Error::Failed(error.to_string()))?;
@@ -180,22 +232,17 @@ pub fn write(dataset: &Dataset, source: &mut Source, on_conflict: OnConflict) ->
         }
     }
     match failure {
-        Some(Failure::Engine(error, row)) if loaded.refused > 1 || loaded.records > 0 => {
-            let (records, refused) = (loaded.records, loaded.refused);
-            let counts = format!("{refused} refused, {records} stored");
-            Err(Failure::Engine(with_counts(error, &counts), row))
+        Some(failure) if loaded.refused > 1 || loaded.records > 0 => {
+            Err(failure.with_counts(&format!("{} refused, {}", loaded.refused, stored(&loaded))))
         }
         Some(failure) => Err(failure),
-        None => Ok((loaded, keys)),
+        None => {
+            notices.add(source, &source.notices())?;
+            Ok((loaded, keys))
+        }
     }
 }
 
-/// The same error, with what became of the other rows.
-fn with_counts(error: Error, counts: &str) -> Error {
-    match error {
-        Error::Refused { row, column, reason } => {
-            Error::Refused { row, column, reason: format!("{reason} (of all rows: {counts})") }
-        }
-        other => other,
-    }
+fn stored(loaded: &Loaded) -> String {
+    format!("{} stored", loaded.records)
 }

@@ -10,11 +10,13 @@ use arrow_array::{
 use arrow_schema::{Field, Schema};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyFloat};
 use terrane_space::geometry::{from_geojson, normalise};
 
-use crate::error::{RefusedError, Result};
+use crate::decimals::{decimal, decimals};
+use crate::error::{Error, RefusedError, Result, refused};
 use crate::values::{Plain, Types, plain, type_name};
+use crate::warnings::warn;
 
 /// The type of a column, by the values so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,7 @@ enum Kind {
     Time { utc: bool },
     Uuid,
     Geometry,
+    Decimal,
 }
 
 impl Kind {
@@ -39,6 +42,7 @@ impl Kind {
             Self::Time { utc: false } => "datetime without a zone",
             Self::Uuid => "UUID",
             Self::Geometry => "geometry",
+            Self::Decimal => "Decimal",
         }
     }
 
@@ -48,6 +52,7 @@ impl Kind {
             (one, other) if one == other => Some(one),
             (Self::Plain(Plain::Int), Self::Plain(Plain::Float))
             | (Self::Plain(Plain::Float), Self::Plain(Plain::Int)) => Some(Self::Plain(Plain::Float)),
+            (Self::Plain(Plain::Int), Self::Decimal) | (Self::Decimal, Self::Plain(Plain::Int)) => Some(Self::Decimal),
             _ => None,
         }
     }
@@ -58,15 +63,12 @@ struct Column<'py> {
     kind: Option<Kind>,
     /// By row; missing ones at the end are null.
     values: Vec<Option<Bound<'py, PyAny>>>,
+    /// Whether a time has nanoseconds.
+    is_cut: bool,
 }
 
 fn refuse(row: usize, column: &str, reason: impl std::fmt::Display) -> PyErr {
-    let error = RefusedError::new_err(format!("row {row}: column {column:?}: {reason}"));
-    Python::attach(|py| {
-        let _ = error.value(py).setattr("row", row);
-        let _ = error.value(py).setattr("column", column);
-    });
-    error
+    refused(Some(row as u64), Some(column), reason)
 }
 
 /// The batch of some records: dicts, dataclasses, or objects with `_asdict`.
@@ -79,16 +81,18 @@ pub fn batch_of<'py>(py: Python<'py>, records: &[Bound<'py, PyAny>]) -> Result<R
     for (row, record) in records.iter().enumerate() {
         for (name, value) in as_dict(record, row)? {
             let name: String = name.extract().map_err(|_| {
-                RefusedError::new_err(format!("row {row}: the name of a column is no str but {}", type_name(&name)))
+                refused(Some(row as u64), None, format!("the name of a column is text, and not {}", shown(&name)))
             })?;
             let place = columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-                columns.push(Column { name, kind: None, values: Vec::with_capacity(records.len()) });
+                columns.push(Column { name, kind: None, values: Vec::with_capacity(records.len()), is_cut: false });
                 columns.len() - 1
             });
             let column = &mut columns[place];
             if value.is_none() || is_missing(&value) {
                 continue;
             }
+            column.is_cut |= has_nanoseconds(&value)?;
+            let value = of_numpy(value).map_err(|error| refuse(row, &column.name, error))?;
             let kind = kind_of(&types, &value).map_err(|reason| refuse(row, &column.name, reason))?;
             let found = column.kind.map_or(Some(kind), |known| known.with(kind));
             column.kind = Some(found.ok_or_else(|| {
@@ -99,6 +103,8 @@ pub fn batch_of<'py>(py: Python<'py>, records: &[Bound<'py, PyAny>]) -> Result<R
             column.values.push(Some(value));
         }
     }
+    let cut = columns.iter().filter(|column| column.is_cut);
+    warn(cut.map(|column| format!("column {:?}: nanoseconds are cut to microseconds", column.name)))?;
     let mut fields = Vec::new();
     let mut arrays = Vec::new();
     for mut column in columns {
@@ -123,11 +129,11 @@ fn as_dict<'py>(record: &Bound<'py, PyAny>, row: usize) -> PyResult<Vec<(Bound<'
         return Ok(dict.iter().collect());
     }
     let dict = if record.hasattr(intern!(py, "__dataclass_fields__"))? {
-        // Not `asdict`, which copies what it holds.
-        let names = record.getattr(intern!(py, "__dataclass_fields__"))?;
+        // Not `asdict`, which copies what it holds. Variables of the class are no fields.
+        let fields = py.import(intern!(py, "dataclasses"))?.call_method1(intern!(py, "fields"), (record,))?;
         let mut pairs = Vec::new();
-        for name in names.try_iter()? {
-            let name = name?;
+        for field in fields.try_iter()? {
+            let name = field?.getattr(intern!(py, "name"))?;
             let value = record.getattr(name.cast::<pyo3::types::PyString>()?)?;
             pairs.push((name, value));
         }
@@ -135,14 +141,11 @@ fn as_dict<'py>(record: &Bound<'py, PyAny>, row: usize) -> PyResult<Vec<(Bound<'
     } else if record.hasattr(intern!(py, "_asdict"))? {
         record.call_method0(intern!(py, "_asdict"))?
     } else if record.hasattr(intern!(py, "keys"))? {
-        let dict = PyDict::new(py);
-        dict.update(record.cast()?)?;
-        dict.into_any()
+        PyDict::from_sequence(&record.call_method0(intern!(py, "items"))?)?.into_any()
     } else {
-        return Err(RefusedError::new_err(format!(
-            "row {row}: a record is a dict or a dataclass, and not {}; tables and data frames go in whole",
-            type_name(record)
-        )));
+        let found = type_name(record);
+        let reason = format!("a record is a dict or a dataclass, and not {found}; tables and data frames go in whole");
+        return Err(refused(Some(row as u64), None, reason));
     };
     Ok(dict.cast::<PyDict>()?.iter().collect())
 }
@@ -164,11 +167,18 @@ fn kind_of(types: &Types<'_>, value: &Bound<'_, PyAny>) -> std::result::Result<K
     if value.hasattr("__geo_interface__").map_err(failed)? {
         return Ok(Kind::Geometry);
     }
+    if types.is_decimal(value).map_err(failed)? {
+        return Ok(Kind::Decimal);
+    }
     // NumPy's scalars.
-    if value.hasattr("__index__").map_err(failed)? {
+    if numpy_name(value).is_some_and(|name| name.starts_with("bool")) {
+        return Ok(Kind::Plain(Plain::Bool));
+    }
+    let is_array = numpy_name(value).is_some_and(|name| name == "ndarray");
+    if value.hasattr("__index__").map_err(failed)? && !is_array {
         return Ok(Kind::Plain(Plain::Int));
     }
-    if value.hasattr("__float__").map_err(failed)? {
+    if value.hasattr("__float__").map_err(failed)? && !is_array {
         return Ok(Kind::Plain(Plain::Float));
     }
     Err(format!(
@@ -183,7 +193,7 @@ impl<'py> Column<'py> {
         let values = self.values.iter().enumerate();
         let convert = |(row, value): (usize, &Option<Bound<'py, PyAny>>)| match value {
             None => Ok(None),
-            Some(value) => convert(value).map(Some).map_err(|error| refuse(row, &self.name, error)),
+            Some(value) => convert(value).map(Some).map_err(|error| refuse(row, &self.name, message_of(&error))),
         };
         values.map(convert).collect()
     }
@@ -193,7 +203,10 @@ impl<'py> Column<'py> {
             None => Arc::new(NullArray::new(self.values.len())),
             Some(Kind::Plain(Plain::Bool)) => Arc::new(BooleanArray::from(self.each(|value| value.extract())?)),
             Some(Kind::Plain(Plain::Int)) => self.integers()?,
-            Some(Kind::Plain(Plain::Float)) => Arc::new(Float64Array::from(self.each(|value| value.extract())?)),
+            Some(Kind::Plain(Plain::Float)) => Arc::new(Float64Array::from(self.each(float)?)),
+            Some(Kind::Decimal) => {
+                decimals(&self.each(decimal)?).map_err(|(row, reason)| refuse(row, &self.name, reason))?
+            }
             Some(Kind::Plain(Plain::Text)) => {
                 Arc::new(StringArray::from(self.each(|value| value.extract::<String>())?))
             }
@@ -226,7 +239,70 @@ impl<'py> Column<'py> {
         if let Ok(signed) = self.each(|value| value.extract::<i64>()) {
             return Ok(Arc::new(Int64Array::from(signed)));
         }
-        Ok(Arc::new(UInt64Array::from(self.each(|value| value.extract::<u64>())?)))
+        let unsigned = self.each(|value| {
+            let known = || format!("the integer {value} is beyond 64 bits, or a negative one stands among such");
+            value.extract::<u64>().map_err(|_| RefusedError::new_err(known()))
+        });
+        Ok(Arc::new(UInt64Array::from(unsigned?)))
+    }
+}
+
+/// The message of an exception without the name of its class, if it is of this package.
+fn message_of(error: &PyErr) -> String {
+    Python::attach(|py| match error.is_instance_of::<Error>(py) {
+        true => error.value(py).to_string(),
+        false => error.to_string(),
+    })
+}
+
+/// A float, or an integer that a float holds exactly.
+fn float(value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    if value.is_instance_of::<PyFloat>() || !value.hasattr(intern!(value.py(), "__index__"))? {
+        return value.extract();
+    }
+    // The comparison of Python's own integers is exact.
+    let integer = value.call_method0(intern!(value.py(), "__index__"))?;
+    let float = integer.extract().map_err(|_| inexact(value))?;
+    if integer.eq(float)? { Ok(float) } else { Err(inexact(value)) }
+}
+
+/// A value for messages.
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    value.repr().map_or_else(|_| type_name(value), |text| text.to_string())
+}
+
+fn inexact(value: &Bound<'_, PyAny>) -> PyErr {
+    RefusedError::new_err(format!("the integer {value} stands among floats, and no float is exactly that"))
+}
+
+/// The class of a scalar of NumPy.
+fn numpy_name(value: &Bound<'_, PyAny>) -> Option<String> {
+    let class = value.get_type();
+    let is_numpy = class.module().is_ok_and(|module| module == "numpy");
+    is_numpy.then(|| type_name(value))
+}
+
+/// Whether it is a time of pandas or NumPy with nanoseconds, which Python's classes lack.
+fn has_nanoseconds(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if numpy_name(value).is_some_and(|name| name == "datetime64") {
+        return value.call_method1("astype", ("datetime64[us]",))?.ne(value);
+    }
+    match value.getattr_opt(intern!(value.py(), "nanosecond"))? {
+        Some(nanosecond) => Ok(nanosecond.extract::<u32>().is_ok_and(|nanosecond| nanosecond > 0)),
+        None => Ok(false),
+    }
+}
+
+/// A `datetime64` of NumPy as a `date` or `datetime`; other values as they are.
+fn of_numpy(value: Bound<'_, PyAny>) -> PyResult<Bound<'_, PyAny>> {
+    if numpy_name(&value).is_none_or(|name| name != "datetime64") {
+        return Ok(value);
+    }
+    let is_day = value.getattr("dtype")?.eq("datetime64[D]")?;
+    if is_day {
+        value.call_method0("item")
+    } else {
+        value.call_method1("astype", ("datetime64[us]",))?.call_method0("item")
     }
 }
 
@@ -239,7 +315,7 @@ fn binary(values: Vec<Option<Vec<u8>>>) -> ArrayRef {
 /// The WKB of a geometry object: shapely's own, or that of its GeoJSON.
 pub fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let py = value.py();
-    let refused = |error: String| RefusedError::new_err(error);
+    let refused = RefusedError::new_err::<String>;
     if let Ok(wkb) = value.getattr(intern!(py, "wkb")).and_then(|wkb| wkb.extract::<Vec<u8>>()) {
         return normalise(&wkb).map_err(|error| refused(error.to_string()));
     }

@@ -1,11 +1,6 @@
 //! Values of the database as Python objects, and back.
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampMicrosecondType, UInt64Type,
-};
-use arrow_array::{Array, ArrayRef};
-use arrow_schema::{DataType, Field};
+use arrow_schema::Field;
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,8 +10,10 @@ use terrane::{Key, Value};
 
 use crate::error::{Result, usage};
 
-const MICROSECONDS: i64 = 1_000_000;
-const DAY: i64 = 86_400 * MICROSECONDS;
+/// Microseconds of a second.
+pub const MICROSECONDS: i64 = 1_000_000;
+/// Microseconds of a day.
+pub const DAY: i64 = 86_400 * MICROSECONDS;
 
 /// Classes and constants of Python's standard library that values need.
 pub struct Types<'py> {
@@ -27,6 +24,7 @@ pub struct Types<'py> {
     datetime: Bound<'py, PyAny>,
     date: Bound<'py, PyAny>,
     uuid: Bound<'py, PyAny>,
+    decimal: Bound<'py, PyAny>,
 }
 
 impl<'py> Types<'py> {
@@ -47,22 +45,36 @@ impl<'py> Types<'py> {
             datetime,
             date,
             uuid: py.import(intern!(py, "uuid"))?.getattr("UUID")?,
+            decimal: py.import(intern!(py, "decimal"))?.getattr("Decimal")?,
         })
     }
 
+    /// The interpreter.
+    pub fn py(&self) -> Python<'py> {
+        self.uuid.py()
+    }
+
     /// A `datetime`, aware if it is an instant. Times that `datetime` cannot hold are an error.
-    fn timestamp(&self, microseconds: i64, utc: bool) -> PyResult<Bound<'py, PyAny>> {
+    pub fn timestamp(&self, microseconds: i64, utc: bool) -> PyResult<Bound<'py, PyAny>> {
         let (days, rest) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
         let since = self.timedelta.call1((days, rest / MICROSECONDS, rest % MICROSECONDS))?;
         let epoch = if utc { &self.epoch_utc } else { &self.epoch };
         epoch.add(since)
     }
 
-    fn day(&self, days: i32) -> PyResult<Bound<'py, PyAny>> {
+    /// A `timedelta`.
+    pub fn duration(&self, days: i64, microseconds: i64) -> PyResult<Bound<'py, PyAny>> {
+        let (more, rest) = (microseconds.div_euclid(DAY), microseconds.rem_euclid(DAY));
+        self.timedelta.call1((days.saturating_add(more), rest / MICROSECONDS, rest % MICROSECONDS))
+    }
+
+    /// A `date`.
+    pub fn day(&self, days: i32) -> PyResult<Bound<'py, PyAny>> {
         self.epoch_date.add(self.timedelta.call1((days,))?)
     }
 
-    fn uuid_of(&self, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    /// A UUID.
+    pub fn uuid_of(&self, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let kwargs = PyDict::new(self.uuid.py());
         kwargs.set_item("bytes", PyBytes::new(self.uuid.py(), bytes))?;
         self.uuid.call((), Some(&kwargs))
@@ -83,6 +95,16 @@ impl<'py> Types<'py> {
         value.is_instance(&self.uuid)
     }
 
+    /// Whether a value is a `Decimal`.
+    pub fn is_decimal(&self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
+        value.is_instance(&self.decimal)
+    }
+
+    /// The `Decimal` of a text.
+    pub fn decimal_of(&self, text: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.decimal.call1((text,))
+    }
+
     /// Microseconds of a `datetime` since 1970, and whether it is aware.
     pub fn microseconds(&self, value: &Bound<'py, PyAny>) -> PyResult<(i64, bool)> {
         let aware = !value.call_method0("utcoffset")?.is_none();
@@ -99,34 +121,6 @@ impl<'py> Types<'py> {
     /// The bytes of a UUID.
     pub fn uuid_bytes(&self, value: &Bound<'py, PyAny>) -> PyResult<Vec<u8>> {
         value.getattr("bytes")?.extract()
-    }
-
-    /// One value of a column. Geometries are WKT.
-    pub fn value_at(&self, field: &Field, array: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
-        let py = self.epoch.py();
-        if array.is_null(row) {
-            return Ok(py.None().into_bound(py));
-        }
-        match field.data_type() {
-            DataType::Boolean => array.as_boolean().value(row).into_bound_py_any(py),
-            DataType::Int32 => array.as_primitive::<Int32Type>().value(row).into_bound_py_any(py),
-            DataType::Int64 => array.as_primitive::<Int64Type>().value(row).into_bound_py_any(py),
-            DataType::UInt64 => array.as_primitive::<UInt64Type>().value(row).into_bound_py_any(py),
-            DataType::Float32 => array.as_primitive::<Float32Type>().value(row).into_bound_py_any(py),
-            DataType::Float64 => array.as_primitive::<Float64Type>().value(row).into_bound_py_any(py),
-            DataType::Utf8 => array.as_string::<i32>().value(row).into_bound_py_any(py),
-            DataType::Binary if is_geometry(field) => {
-                let wkt = terrane_space::geometry::to_wkt(array.as_binary::<i32>().value(row));
-                wkt.map_err(|error| crate::error::CorruptionError::new_err(error.to_string()))?.into_bound_py_any(py)
-            }
-            DataType::Binary => Ok(PyBytes::new(py, array.as_binary::<i32>().value(row)).into_any()),
-            DataType::FixedSizeBinary(16) => self.uuid_of(array.as_fixed_size_binary().value(row)),
-            DataType::Date32 => self.day(array.as_primitive::<Date32Type>().value(row)),
-            DataType::Timestamp(_, zone) => {
-                self.timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), zone.is_some())
-            }
-            other => Err(crate::error::Error::new_err(format!("column {:?} is of type {other}", field.name()))),
-        }
     }
 
     /// A key of a dataset.

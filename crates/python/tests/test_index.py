@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 
@@ -89,3 +90,73 @@ def test_wrong_boxes_are_usage_errors(tmp_path):
     index.close()
     with pytest.raises(terrane.ClosedError):
         index.query((0, 0, 1, 1))
+
+
+def test_numbers_and_boxes_may_be_any_array(tmp_path, corners):
+    few = corners[:5].round(1)
+    numbers = [
+        np.arange(5),
+        np.arange(5, dtype="int8"),
+        np.arange(5, dtype=">u8"),
+        np.arange(10, dtype="uint64")[::2] // 2,
+        list(range(5)),
+        pd.Series(range(5)),
+        pd.Series(range(5), dtype="Int64"),
+    ]
+    boxes = [few, np.asfortranarray(few), few.tolist(), [tuple(box) for box in few], pd.DataFrame(few)]
+    with terrane.Index(tmp_path / "i") as index:
+        for ids in numbers:
+            index.insert_bulk(ids, few)
+        for given in boxes:
+            index.insert_bulk(np.arange(5), given)
+            _, found = index.query_bulk(given)
+            assert set(found.tolist()) >= set(range(5))
+        assert sorted(index.query((-1, -1, 200, 200))) == sorted(list(range(5)) * (len(numbers) + len(boxes)))
+        index.insert_bulk([1, 2**64 - 1], [[300, 300, 301, 301]] * 2)
+        assert sorted(index.query(np.array([300, 300, 301, 301]))) == [1, 2**64 - 1]
+        rounded = few.astype("float32")
+        index.insert_bulk([77], rounded[:1] + 1000)
+        assert index.query(rounded[0] + 1000) == [77]
+        assert [len(found) for found in index.query_bulk([])] == [0, 0]
+
+
+def test_boxes_of_empty_geometries_are_left_out(tmp_path):
+    bounds = shapely.bounds([shapely.Point(1, 1), shapely.Point(), None, shapely.Point(2, 2)])
+    with terrane.Index(tmp_path / "i") as index:
+        index.insert_bulk(np.arange(4), bounds)
+        assert sorted(index.query((0, 0, 9, 9))) == [0, 3]
+        assert [found.tolist() for found in index.query_bulk(bounds)] == [[0, 3], [0, 3]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda index: index.insert(-1, (0, 0, 1, 1)),
+        lambda index: index.insert(2**64, (0, 0, 1, 1)),
+        lambda index: index.insert(1.5, (0, 0, 1, 1)),
+        lambda index: index.insert(1, (0, 0, 1)),
+        lambda index: index.query("abcd"),
+        lambda index: index.nearest((0, 0), -1),
+        lambda index: index.nearest((0, 0, 0)),
+        lambda index: index.insert_bulk([-1], [[0, 0, 1, 1]]),
+        lambda index: index.insert_bulk([0.5], [[0, 0, 1, 1]]),
+        lambda index: index.insert_bulk([True], [[0, 0, 1, 1]]),
+        lambda index: index.insert_bulk([1, 2], [[0, 0, 1, 1]]),
+        lambda index: index.insert_bulk([1], [0, 0, 1, 1]),
+        lambda index: index.insert_bulk([1], [[0, 0, float("nan"), 1]]),
+        lambda index: index.insert_bulk([1], [["a", "b", "c", "d"]]),
+        lambda index: index.query_bulk([[0, 0, 1]]),
+    ],
+)
+def test_wrong_arguments_of_an_index_are_usage_errors(tmp_path, call):
+    with terrane.Index(tmp_path / "i") as index:
+        with pytest.raises(terrane.UsageError):
+            call(index)
+        assert len(index) == 0
+
+
+def test_a_second_handle_is_refused(tmp_path):
+    with terrane.Index(tmp_path / "i"):
+        with pytest.raises(terrane.LockedError) as error:
+            terrane.Index(tmp_path / "i")
+        assert error.value.pid is None

@@ -3,9 +3,12 @@
 import datetime as dt
 import uuid
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
+from decimal import Decimal
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 
@@ -138,3 +141,78 @@ def test_a_dataset_may_begin_empty(db):
     for wrong in ({"id": "int65", "lon": "float64", "lat": "float64"}, {"id": "int64"}, {}, None):
         with pytest.raises(terrane.UsageError):
             db.create("wrong", schema=wrong)
+
+
+@dataclass
+class Station:
+    kind: ClassVar[str] = "station"
+    id: int
+    lon: float
+    lat: float
+    scale: InitVar[int] = 1
+
+
+def test_fields_of_dataclasses_are_columns_and_variables_are_none(db):
+    assert db.create("s", [Station(1, 2.0, 3.0)], key="id").schema == {"id": "int64", "lon": "float64", "lat": "float64"}
+    with pytest.raises(terrane.UsageError, match="instances"):
+        db.create("t", Station)
+
+
+def place(**values):
+    return {"id": 1, "lon": 0.0, "lat": 0.0} | values
+
+
+def test_integers_among_floats_are_exact_or_refused(db):
+    mixed = db.create("n", [place(v=2**53), place(id=2, v=0.5)], key="id")
+    assert (mixed.get(1)["v"], mixed.get(2)["v"]) == (2.0**53, 0.5)
+    for number in (2**53 + 1, np.int64(2**53 + 1), 10**400):
+        with pytest.raises(terrane.RefusedError, match="no float is exactly that") as error:
+            db.create("t", [place(v=0.5), place(id=2, v=number)], key="id")
+        assert (error.value.row, error.value.column) == (1, "v")
+
+
+def test_decimals_become_integers_or_the_nearest_floats(db):
+    whole = db.create("whole", [place(v=Decimal("9007199254740993")), place(id=2, v=7)], key="id")
+    assert whole.schema["v"] == "int64" and whole.get(1)["v"] == 2**53 + 1 and whole.get(2)["v"] == 7
+    with pytest.warns(UserWarning, match='column "v": decimal numbers become float64'):
+        fractions = db.create("f", [place(v=Decimal("1.10")), place(id=2, v=Decimal("-12E+2")), place(id=3, v=Decimal("NaN"))], key="id")
+    assert [fractions.get(id)["v"] for id in (1, 2, 3)] == [1.1, -1200.0, None]
+    for wrong in (Decimal("1e40"), Decimal("0." + "1" * 39), Decimal("Infinity")):
+        with pytest.raises(terrane.RefusedError, match="finite|digits"):
+            db.create("t", [place(v=wrong)], key="id")
+    with pytest.raises(terrane.RefusedError, match="a Decimal among values that are float"):
+        db.create("t", [place(v=0.5), place(id=2, v=Decimal("0.1"))], key="id")
+
+
+def test_scalars_of_numpy_keep_their_type(db):
+    record = place(b=np.bool_(True), s=np.str_("x"), t=np.datetime64("2020-01-02T03:04:05.6"), d=np.datetime64("2020-01-02"))
+    record |= {"nothing": np.datetime64("NaT")}
+    scalars = db.create("n", [record], key="id")
+    assert scalars.schema | {"b": "bool", "s": "utf8", "t": "timestamp", "d": "date"} == scalars.schema
+    assert scalars.get(1) == record | {
+        "t": dt.datetime(2020, 1, 2, 3, 4, 5, 600_000), "d": dt.date(2020, 1, 2), "nothing": None
+    }
+    with pytest.raises(terrane.RefusedError, match="no column can hold ndarray"):
+        db.create("t", [place(v=np.array(5.5))], key="id")
+    assert scalars.delete(np.int64(1)) == 1
+
+
+@pytest.mark.parametrize("make", [pd.Timestamp, np.datetime64])
+def test_nanoseconds_are_cut_with_a_warning(db, recwarn, make):
+    times = db.create("exact", [place(t=make("2020-01-02T03:04:05.123456"))], key="id")
+    assert not recwarn.list and times.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 5, 123456)
+    with pytest.warns(UserWarning, match='column "t": nanoseconds are cut'):
+        assert times.upsert(place(t=make("2020-01-02T03:04:06.123456789"))) == 1
+    assert times.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 6, 123456)
+
+
+def test_rows_of_pandas_are_records(db):
+    rows = [row for _, row in pd.DataFrame(PLACES).iterrows()]
+    assert db.create("places", rows, key="id").get(2) == PLACES[1]
+
+
+def test_nothing_is_inserted(places):
+    schema = places.schema
+    assert places.insert([]) == 0 == places.upsert(iter(())) and places.schema == schema
+    with pytest.raises(terrane.RefusedError):
+        places.insert({})

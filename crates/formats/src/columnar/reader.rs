@@ -306,8 +306,10 @@ impl BatchReader for ColumnarReader {
             let row = self.row;
             let next = guarded(&path, || {
                 batches.next().transpose().map_err(|error| {
-                    let reason = format!("the data cannot be decoded: {error}");
-                    FormatError::damaged(&path, Location::Row(row + 1), reason)
+                    FormatError::decoding(error, |error| {
+                        let reason = format!("the data cannot be decoded: {error}");
+                        FormatError::damaged(&path, Location::Row(row + 1), reason)
+                    })
                 })
             })?;
             if let Some(batch) = next {

@@ -43,7 +43,9 @@ pub(crate) fn open(
     options: &ReadOptions,
 ) -> Result<Opened, FormatError> {
     guarded(path, || {
-        let from_arrow = |error: ArrowError| FormatError::damaged(path, Location::File, error.to_string());
+        let from_arrow = |error: ArrowError| {
+            FormatError::decoding(error, |error| FormatError::damaged(path, Location::File, error.to_string()))
+        };
         let first: Option<RecordBatch> = batches.next().transpose().map_err(from_arrow)?;
         let sample = |index: usize| Ok(first.as_ref().map(|batch| batch.column(index).clone()));
         let declared = |geometry: Option<&GeometryColumns>, warnings: &mut Vec<String>| {

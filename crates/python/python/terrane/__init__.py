@@ -10,6 +10,13 @@
 ['San Francisco']
 >>> places.count(circle=(-122.3937, 37.7955, 20_000))
 2
+>>> db.sql("SELECT name FROM places WHERE id = $1", [2]).fetchall()
+[('Oakland',)]
+>>> answer = places.query(where="id < 2")
+>>> answer.columns, len(answer), [row[0] for batch in answer for row in batch.fetchall()]
+(['id', 'lon', 'lat', 'name'], 1, [1])
+>>> db.datasets(), "places" in db
+(['places'], True)
 >>> db.close()
 """
 

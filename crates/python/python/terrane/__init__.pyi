@@ -25,14 +25,14 @@ _OnInvalid = Literal["error", "skip"]
 
 class Error(Exception): ...
 class UsageError(Error): ...
-class NotFoundError(UsageError): ...
+class NotFoundError(UsageError, KeyError): ...
 
 class RefusedError(Error):
     row: int | None
     column: str | None
 
 class DuplicateKeyError(RefusedError):
-    key: str
+    key: str | None
 
 class LockedError(Error):
     pid: int | None

@@ -5,6 +5,8 @@ import re
 import sys
 from html import escape
 
+from ._terrane import UsageError, _for_polars
+
 
 def _need(module, purpose):
     if module in sys.modules:
@@ -19,41 +21,73 @@ def _need(module, purpose):
 
 def arrow(result):
     """All rows as a pyarrow.Table."""
-    return _need("pyarrow", "arrow()").RecordBatchReader.from_stream(result).read_all()
+    pyarrow = _need("pyarrow", "arrow()")
+    # Batch by batch, an error of a statement is one of this package.
+    batches = [pyarrow.record_batch(batch) for batch in result]
+    return pyarrow.Table.from_batches(batches, schema=pyarrow.schema(result))
 
 
 def df(result):
     """All rows as a pandas.DataFrame. Geometries are WKB."""
-    _need("pandas", "df()")
-    return arrow(result).to_pandas()
+    return _frame(_need("pandas", "df()"), arrow(result))
+
+
+# Integers beyond it have no exact float.
+_EXACT = 2**53
+
+
+def _frame(pandas, table):
+    """A table as a data frame.
+
+    pandas has floats where integers are missing. Integers beyond those that floats hold are kept.
+    """
+    pyarrow = _need("pyarrow", "df()")
+    for place, field in enumerate(table.schema):
+        if field.type == pyarrow.time64("ns"):
+            # The times of Python have microseconds.
+            times = table.column(place).cast(pyarrow.time64("us"), safe=False)
+            table = table.set_column(place, field.name, times)
+    frame = table.to_pandas()
+    for place, column in enumerate(table.columns):
+        kind = str(column.type)
+        if kind in ("int64", "uint64") and column.null_count:
+            bounds = _need("pyarrow.compute", "df()").min_max(column).as_py()
+            if any(bound is not None and abs(bound) > _EXACT for bound in bounds.values()):
+                kept = {column.type: pandas.Int64Dtype() if kind == "int64" else pandas.UInt64Dtype()}
+                frame.isetitem(place, column.to_pandas(types_mapper=kept.get))
+    return frame
 
 
 def pl(result):
     """All rows as a polars.DataFrame. Geometries are WKB."""
-    return _need("polars", "pl()").DataFrame(result)
+    return _need("polars", "pl()").DataFrame(_for_polars(result, list(result)))
 
 
 def gdf(result):
     """All rows as a geopandas.GeoDataFrame, with the reference system of the dataset."""
     geopandas = _need("geopandas", "gdf()")
     columns = result.geometry_columns
-    table = arrow(result)
+    places = result.point_columns
+    if not columns and places is None:
+        raise UsageError(
+            f"the answer has no geometry: its columns are {', '.join(result.columns)}; select the column geometry"
+        )
+    missing = [] if columns else [column for column in places if column not in result.columns]
+    if missing:
+        raise UsageError(f"a geometry is made of {' and '.join(places)}, and the answer lacks {', '.join(missing)}")
+    frame = _frame(_need("pandas", "gdf()"), arrow(result))
     if columns:
         shapely = _need("shapely", "gdf()")
-        frame = table.to_pandas()
         for column in columns:
             frame[column] = shapely.from_wkb(frame[column].to_numpy())
         return geopandas.GeoDataFrame(frame, geometry=columns[0], crs=result.crs)
-    frame = table.to_pandas()
-    x, y = result.point_columns
-    missing = [column for column in (x, y) if column not in frame.columns]
-    if missing:
-        raise ValueError(f"gdf() needs the columns {x} and {y}, and the answer lacks {', '.join(missing)}")
+    x, y = places
     points = geopandas.points_from_xy(frame[x], frame[y])
     empty = frame[x].isna() | frame[y].isna()
     geometry = geopandas.GeoSeries(points, crs=result.crs, index=frame.index)
     geometry[empty] = None
-    name = "geometry" if "geometry" not in frame.columns else "geometry_1"
+    names = ["geometry"] + [f"geometry_{number}" for number in range(1, len(frame.columns) + 1)]
+    name = next(name for name in names if name not in frame.columns)
     return geopandas.GeoDataFrame(frame.assign(**{name: geometry}), geometry=name, crs=result.crs)
 
 
