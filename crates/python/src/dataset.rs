@@ -15,6 +15,7 @@ use crate::error::{Failure, Result, usage};
 use crate::input::Target;
 use crate::load::{self, Shape};
 use crate::result::PyAnswer;
+use crate::unlocked::detached;
 use crate::values::{Types, type_name};
 use crate::{arguments, input, order, rows};
 
@@ -130,10 +131,11 @@ impl PyDataset {
             query = query.limit(limit);
         }
         // Finds wrong names and places at once, and not where the answer is used.
-        py.detach(|| {
+        let answer = detached(py, || {
             let rows = snapshot.query(&query)?;
             PyAnswer::new(self.owner.clone(), snapshot, query, sorting, rows)
-        })
+        });
+        Ok(answer?)
     }
 
     fn write<'py>(
@@ -309,12 +311,12 @@ impl PyDataset {
             words: r#match.as_deref(),
         };
         let query = conditions.query()?;
-        py.detach(|| self.dataset.count(&query)).map_err(|error| Failure::from(error).into())
+        detached(py, || Ok(self.dataset.count(&query)?))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         self.owner.check()?;
-        let count = py.detach(|| self.dataset.count(&Query::new())).map_err(Failure::from)?;
+        let count = detached(py, || Ok(self.dataset.count(&Query::new())?))?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
