@@ -94,7 +94,7 @@ impl Iterator for Reader {
             (Some(error), _) => error.into(),
             (None, Err(failure)) => failure,
         };
-        // Who reads a stream of Arrow gets a text alone.
+        // A reader of a stream of Arrow gets a text alone.
         let text = locked(|py| {
             let error = PyErr::from(failure);
             let text = error.to_string();
