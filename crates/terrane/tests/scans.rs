@@ -89,8 +89,8 @@ fn a_cancelled_part_ends_with_an_error() {
     assert!(matches!(scan.read(1), Err(Error::Usage(_))));
 }
 
-/// By the primary index and by the R-tree, in one partition, and in several, where other threads find
-/// the rows.
+/// By the primary index and by the R-tree, in one partition, and in several, where other threads
+/// find the rows.
 #[test]
 fn a_caller_can_interrupt_its_searches() {
     let queries = [
