@@ -52,7 +52,7 @@ pub fn numbers(value: &Bound<'_, PyAny>) -> Result<Vec<u64>> {
         return list
             .map_err(|_| usage(format!("numbers of boxes are integers from 0 to 2**64-1, not {}", array.dtype())));
     }
-    let array = converted(&array, "uint64")?.extract::<PyReadonlyArray1<'_, u64>>().map_err(PyErr::from)?;
+    let array = converted(&array, "uint64")?.extract::<PyReadonlyArray1<'_, u64>>()?;
     Ok(array.as_array().to_vec())
 }
 
@@ -70,7 +70,7 @@ pub fn boxes(value: &Bound<'_, PyAny>) -> Result<Vec<Option<Rect<2>>>> {
     if !["f", "i", "u"].contains(&kind.as_str()) {
         return Err(usage(format!("boxes are numbers, and these are {}", array.dtype())));
     }
-    let array = converted(&array, "float64")?.extract::<PyReadonlyArray2<'_, f64>>().map_err(PyErr::from)?;
+    let array = converted(&array, "float64")?.extract::<PyReadonlyArray2<'_, f64>>()?;
     let rows = array.as_array();
     let rects = rows.rows().into_iter().enumerate().map(|(row, corners)| {
         if corners.iter().all(|corner| corner.is_nan()) {

@@ -228,7 +228,7 @@ fn field_of((name, kind): (Bound<'_, PyAny>, Bound<'_, PyAny>)) -> Result<Field>
 pub fn source(input: Input, options: &ReadOptions) -> Result<Source> {
     let schema = input.reader.schema();
     let mut source = open_batches(NAME, &schema, input.reader, options).map_err(Failure::from)?;
-    if input.is_records {
+    if input.is_records || options.coordinates.planar {
         source.warnings.retain(|warning| !warning.contains("declares no coordinate reference system"));
     }
     Ok(source)

@@ -1,9 +1,12 @@
 """Errors have their attributes, and say what to do in terms of Python."""
 
 import pickle
+import warnings
 
+import geopandas
 import pyarrow as pa
 import pytest
+import shapely
 
 import terrane
 
@@ -119,3 +122,19 @@ def test_changes_of_values_give_warnings_once(db, tmp_path):
     assert any("moved onto its bound" in message for message in messages) and any('"v"' in message for message in messages)
     with pytest.warns(UserWarning, match="1 row was refused and left out"):
         db.create("t", [{"id": 1, "lon": 0.0, "lat": 0.0}, {"id": 2, "lon": 500.0, "lat": 0.0}], on_invalid="skip")
+
+
+def test_an_import_whose_warnings_are_errors_stores_nothing(db):
+    fine = pa.table({"id": [1], "lon": [0.0], "lat": [0.0], "t": pa.array([1], pa.timestamp("ns"))})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="nanoseconds"):
+            db.create("t", fine, key="id")
+    assert db.datasets() == []
+
+
+def test_planes_need_no_reference_system(db, recwarn):
+    frame = geopandas.GeoDataFrame({"id": [1]}, geometry=[shapely.Point(500, 600)])
+    assert db.create("plane", frame, key="id", planar=True).upsert(frame) == 1 and not recwarn.list
+    with pytest.warns(UserWarning, match="declares no coordinate reference system"):
+        db.create("globe", frame.assign(geometry=[shapely.Point(5, 6)]), key="id")

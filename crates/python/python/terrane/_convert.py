@@ -1,18 +1,17 @@
 """Answers as objects of other packages, which are imported when they are asked for."""
 
+import importlib
 import math
 import re
 import sys
 from html import escape
 
-from ._terrane import UsageError, _for_polars
+from . import UsageError
 
 
 def _need(module, purpose):
     if module in sys.modules:
         return sys.modules[module]
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -60,7 +59,9 @@ def _frame(pandas, table):
 
 def pl(result):
     """All rows as a polars.DataFrame. Geometries are WKB."""
-    return _need("polars", "pl()").DataFrame(_for_polars(result, list(result)))
+    polars = _need("polars", "pl()")
+    own = importlib.import_module("terrane._terrane")
+    return polars.DataFrame(own._for_polars(result, list(result)))
 
 
 def gdf(result):

@@ -1,6 +1,8 @@
 """Data frames on their way into datasets."""
 
-from ._terrane import RefusedError, UsageError
+import importlib
+
+from . import RefusedError, UsageError
 
 # Degrees or units by which a transformed coordinate may differ from that of a column.
 _TOLERANCE = 1e-6
@@ -37,8 +39,7 @@ def points(frame, x, y, srid):
         raise _refused(row, geometry.name, reason)
     rest = frame.drop(columns=[frame.active_geometry_name])
     others = {name: rest[name].to_wkb() for name in rest.columns if str(rest[name].dtype) == "geometry"}
-    import pandas
-
+    pandas = importlib.import_module("pandas")
     rest = pandas.DataFrame(rest).assign(**others)
     for name, found in ((x, geometry.x), (y, geometry.y)):
         if name in rest.columns:
@@ -49,8 +50,7 @@ def points(frame, x, y, srid):
 
 def _check(name, column, found, tolerance):
     """Refuses a coordinate that differs from that of the geometry."""
-    import pandas
-
+    pandas = importlib.import_module("pandas")
     column = pandas.to_numeric(column, errors="coerce")
     is_same = ((column - found).abs() <= tolerance) | (column.isna() & found.isna())
     differs = (~is_same).to_numpy()
