@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use terrane::{Options, Rows, Store};
 use terrane_space::geometry::to_wkt;
@@ -9,7 +10,7 @@ use terrane_sql::{Again, Answer, CallerTables, Param, Script, Session, SessionOp
 
 use crate::error::{Error, Failure, MemoryLimitError, RefusedError, Result, UsageError, usage};
 use crate::unlocked::unlocked;
-use crate::values::{Plain, plain};
+use crate::values::{Plain, plain, type_name};
 
 /// Statements with what they read beside the store.
 pub struct Statements {
@@ -120,19 +121,60 @@ impl From<SqlError> for Failure {
     }
 }
 
-/// A parameter: None, a bool, a number, or else its text, such as that of a date or a geometry.
+/// A parameter: None, a bool, a number, a text, bytes, or the text of a date, a time, a UUID or a
+/// geometry. Scalars of NumPy and members of enumerations stand for their values.
 pub fn param(value: &Bound<'_, PyAny>) -> PyResult<Param> {
+    let py = value.py();
     let text = || value.str()?.extract::<String>();
+    let is_one_of = |module: &str, names: &[&str]| -> PyResult<bool> {
+        // A module that was never imported has no values.
+        let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+        let Ok(module) = modules.get_item(module) else { return Ok(false) };
+        names.iter().try_fold(false, |found, name| Ok(found || value.is_instance(&module.getattr(*name)?)?))
+    };
+    if value.is_none() || is_missing(value)? {
+        return Ok(Param::Null);
+    }
+    if is_one_of("enum", &["Enum"])? {
+        return param(&value.getattr(intern!(py, "value"))?);
+    }
+    if is_one_of("numpy", &["generic"])? {
+        let item = value.call_method0(intern!(py, "item"))?;
+        // A time of NumPy in nanoseconds has no value of Python but a number.
+        return if is_one_of("numpy", &["datetime64", "timedelta64"])? {
+            Ok(Param::Text(text()?))
+        } else {
+            param(&item)
+        };
+    }
     Ok(match plain(value) {
-        _ if value.is_none() => Param::Null,
         Some(Plain::Bool) => Param::Bool(value.extract()?),
         Some(Plain::Int) => Param::Number(text()?),
         // An infinity or NaN has no literal; its text is converted.
         Some(Plain::Float) if value.extract::<f64>()?.is_finite() => Param::Number(text()?),
-        _ if value.hasattr("__geo_interface__")? => {
+        Some(Plain::Float | Plain::Text) => Param::Text(text()?),
+        Some(Plain::Bytes) => Param::Bytes(value.extract()?),
+        None if value.hasattr(intern!(py, "__geo_interface__"))? => {
             let wkt = to_wkt(&crate::rows::geometry(value)?);
             Param::Text(wkt.map_err(|error| UsageError::new_err(error.to_string()))?)
         }
-        _ => Param::Text(text()?),
+        None if is_one_of("decimal", &["Decimal"])? => {
+            Param::Number(value.call_method1("__format__", ("f",))?.extract()?)
+        }
+        None if is_one_of("datetime", &["date", "time"])? || is_one_of("uuid", &["UUID"])? => Param::Text(text()?),
+        None => {
+            let message = format!(
+                "a parameter is None, a bool, a number, a str, bytes, a date, a time, a UUID or a geometry, and not {}",
+                type_name(value)
+            );
+            return Err(UsageError::new_err(message));
+        }
     })
+}
+
+/// Whether a value is one of those with which pandas says that there is none.
+fn is_missing(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let modules = value.py().import(intern!(value.py(), "sys"))?.getattr(intern!(value.py(), "modules"))?;
+    let Ok(pandas) = modules.get_item(intern!(value.py(), "pandas")) else { return Ok(false) };
+    Ok(value.is(&pandas.getattr("NA")?) || value.is(&pandas.getattr("NaT")?))
 }

@@ -1,10 +1,16 @@
 """SQL over the datasets of a store."""
 
 import _thread
+import datetime
+import decimal
+import enum
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy
+import pandas
 import pyarrow
 import pytest
 import shapely
@@ -42,6 +48,34 @@ def test_parameters_keep_their_type(db):
     inside = db.sql("SELECT code FROM t WHERE ST_Within(geometry, $1)", [shapely.box(-1, -1, 0.5, 1)])
     assert inside.fetchall() == [("007",)]
     assert db.sql("SELECT $1 IS NULL", [None]).fetchall() == [(True,)]
+
+
+def test_parameters_of_every_kind_stand_for_their_values(db):
+    class Colour(str, enum.Enum):
+        RED = "red"
+
+    kinds = [
+        (numpy.int32(-7), -7),
+        (numpy.float32(0.5), 0.5),
+        (numpy.bool_(True), True),
+        (Colour.RED, "red"),
+        (b"\xff\x00", b"\xff\x00"),
+        (pandas.NA, None),
+        (pandas.NaT, None),
+    ]
+    for given, wanted in kinds:
+        assert db.sql("SELECT $1", [given]).fetchall() == [(wanted,)], given
+    day, number = datetime.date(2020, 2, 29), uuid.uuid4()
+    assert db.sql("SELECT CAST($1 AS DATE)", [day]).fetchall() == [(day,)]
+    exact = db.sql("SELECT $1 = 12345678901234567890.123", [decimal.Decimal("12345678901234567890.123")])
+    assert exact.fetchall() == [(True,)]
+    db.create("t", [{"id": number, "lon": 0.0, "lat": 0.0, "b": b"\xff\x02"}], key="id")
+    assert db.sql("SELECT b FROM t WHERE b = $1", [b"\xff\x02"]).fetchall() == [(b"\xff\x02",)]
+    db.sql("UPDATE t SET b = $1", [b"\x00'"])
+    assert db.sql("SELECT b FROM t").fetchall() == [(b"\x00'",)]
+    for wrong in ([1], {"a": 1}, object()):
+        with pytest.raises(terrane.UsageError, match="a parameter is None"):
+            db.sql("SELECT $1", [wrong])
 
 
 def test_geometries_become_a_geodataframe(db, places):

@@ -288,6 +288,8 @@ pub enum Param {
     Number(String),
     /// A text: also a date, a time or a geometry.
     Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
 }
 
 impl Param {
@@ -311,6 +313,9 @@ impl Param {
             Self::Null => value(Value::Null),
             Self::Bool(truth) => value(Value::Boolean(*truth)),
             Self::Text(text) => value(Value::SingleQuotedString(text.clone())),
+            Self::Bytes(bytes) => {
+                value(Value::HexStringLiteral(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+            }
             Self::Number(number) => match number.strip_prefix('-') {
                 Some(positive) => Expr::UnaryOp {
                     op: UnaryOperator::Minus,
