@@ -78,7 +78,13 @@ fn table(name: String, value: &Bound<'_, PyAny>) -> Result<CallerTable> {
         let answer = answer.clone().unbind();
         return Ok(of_readers(name, move || answer.get().reader()));
     }
-    let reader = input::batches(value, &Target::default())?.reader;
+    let py = value.py();
+    // Others may change a frame of pandas while it is read, and Arrow shares its memory.
+    let copied = match value.hasattr(intern!(py, "reset_index"))? {
+        true => value.call_method0(intern!(py, "copy"))?,
+        false => value.clone(),
+    };
+    let reader = input::batches(&copied, &Target::default())?.reader;
     if value.hasattr(intern!(value.py(), "__len__"))? {
         let schema = reader.schema();
         let batches = reader.collect::<std::result::Result<Vec<RecordBatch>, _>>();

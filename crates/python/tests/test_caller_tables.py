@@ -25,6 +25,13 @@ def test_frames_of_every_kind_are_tables(db, places):
     assert db.sql("SELECT id FROM As_Pandas ORDER BY id").df()["id"].tolist() == [1, 2]
 
 
+def test_a_frame_that_changes_afterwards_is_read_as_it_was(db):
+    frame = pd.DataFrame({"n": [1.5, 2.5]})
+    answer = db.sql("SELECT sum(n) FROM frame")
+    frame.loc[0, "n"] = 100.0
+    assert answer.fetchall() == [(4.0,)] == answer.fetchall()
+
+
 def test_a_reader_is_read_once(db):
     reader = pa.table({"n": range(100_000)}).to_reader(max_chunksize=1000)
     answer = db.sql("SELECT sum(n) FROM reader")

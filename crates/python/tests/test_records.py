@@ -206,6 +206,17 @@ def test_nanoseconds_are_cut_with_a_warning(db, recwarn, make):
     assert times.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 6, 123456)
 
 
+def test_times_of_pandas_without_nanoseconds_give_no_warning(db, recwarn):
+    times = pd.to_datetime(["2020-01-02T03:04:05.123456", None])
+    frame = pd.DataFrame({"id": [1, 2], "lon": 0.0, "lat": 0.0, "t": times, "u": times.tz_localize("UTC")})
+    dataset = db.create("exact", frame, key="id")
+    assert not recwarn.list and dataset.get(1)["t"] == dt.datetime(2020, 1, 2, 3, 4, 5, 123456)
+    assert dataset.get(2)["u"] is None
+    frame.loc[0, "t"] += pd.Timedelta(1, "ns")
+    with pytest.warns(UserWarning, match='column "t": nanoseconds are cut'):
+        dataset.upsert(frame)
+
+
 def test_rows_of_pandas_are_records(db):
     rows = [row for _, row in pd.DataFrame(PLACES).iterrows()]
     assert db.create("places", rows, key="id").get(2) == PLACES[1]

@@ -12,7 +12,22 @@ def flat(frame):
     """The frame, with a named index of row numbers as a column. Arrow keeps other named ones."""
     index = frame.index
     is_lost = type(index).__name__ == "RangeIndex" and index.name is not None and index.name not in frame.columns
-    return frame.reset_index() if is_lost else frame
+    return _in_microseconds(frame.reset_index() if is_lost else frame)
+
+
+def _in_microseconds(frame):
+    """The frame, with microseconds where its times need no nanoseconds, which pandas has by default."""
+    exact = {}
+    for place, dtype in enumerate(frame.dtypes):
+        if str(dtype).startswith("datetime64[ns"):
+            times = frame.iloc[:, place]
+            if not times.dt.nanosecond.any():
+                exact[place] = times.dt.as_unit("us")
+    if exact:
+        frame = frame.copy(deep=False)
+        for place, times in exact.items():
+            frame.isetitem(place, times)
+    return frame
 
 
 def refuse_objects(frame):
