@@ -1,10 +1,12 @@
 //! Maps beside a `BTreeMap`, with values in slots and in blocks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
+use terrane_pmem::interrupting::{At, Interrupting, interrupt};
 use terrane_pmtree::map::{Map, Options, VALUE_LENGTH_MAX};
 use terrane_pmtree::{Error, PersistenceDomain};
 use terrane_testkit::MemoryStorage;
@@ -138,4 +140,30 @@ fn threads_that_replace_long_values_leave_readers_whole_ones() {
         }
     });
     map.check().unwrap();
+}
+
+/// At each load of a look-up, the value is replaced, and its block is used for others.
+#[test]
+fn a_look_up_gives_a_whole_value_while_its_block_is_freed_and_used_again() {
+    const LENGTH: usize = 100;
+    type Shared = Arc<Map<u64, Interrupting>>;
+    let replace = |map: &Shared| {
+        for number in 2..8 {
+            map.upsert(&1, &[number; LENGTH]).unwrap();
+        }
+        map.pool().reclaim().unwrap();
+        (2..12).for_each(|key| _ = map.upsert(&key, &[key as u8; LENGTH]).unwrap());
+    };
+    for load in 0.. {
+        let map: Shared = Arc::new(Map::create(&MemoryStorage::new(), "map", &options(8)).unwrap());
+        map.upsert(&1, &[1; LENGTH]).unwrap();
+        let other = Arc::clone(&map);
+        let (found, is_interrupted) = interrupt(At::Load, load, move || replace(&other), || map.get(&1).unwrap());
+        let found = found.unwrap();
+        assert!(found.len() == LENGTH && found.iter().all(|byte| *byte == found[0]), "load {load}: {found:?}");
+        if !is_interrupted {
+            assert!(load > LENGTH / 8, "{load}");
+            break;
+        }
+    }
 }

@@ -105,7 +105,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let mut needs_log = M::LOGS_LEAVES;
         loop {
             // Taken before any lock, so that nobody waits for an entry while holding one.
-            let log = if needs_log { self.take_log_entry() } else { None };
+            let log = if needs_log { self.take_log_entry()? } else { None };
             match self.try_change(key, &decide, log)? {
                 Attempt::Done { before, is_underfull } => {
                     if is_underfull {

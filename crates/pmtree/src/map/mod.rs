@@ -256,8 +256,8 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
         let Some(slot) = self.tree.remove_if(&key, &|slot| value::block_of(slot).is_none())? else { return Ok(None) };
         // Only this thread can free the block.
         let removed = value::read(self.tree.pool(), &slot)?;
-        if let Some((block, _)) = value::block_of(&slot) {
-            self.exchange(&key, block, &New::Nothing)?;
+        if let Some(old) = value::block_of(&slot) {
+            self.exchange(&key, Some(old), &New::Nothing)?;
         }
         Ok(Some(removed))
     }
@@ -305,7 +305,7 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
             None => (New::Block(value), self.tree.get(&key)?),
         };
         if before.is_none() || replaces {
-            let old = before.as_ref().and_then(value::block_of).map_or(0, |(block, _)| block);
+            let old = before.as_ref().and_then(value::block_of);
             self.exchange(&key, old, &new)?;
         }
         Ok(before.is_some())
@@ -313,7 +313,12 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 
     /// Changes an entry by a note, as a block is involved: the old one, a new one, or both. If
     /// there is no space, it frees what no reader needs any more, and tries once more.
-    fn exchange(&self, key: &KeyWords, old: u64, new: &New<'_>) -> Result<()> {
+    fn exchange(&self, key: &KeyWords, old: Option<(u64, usize)>, new: &New<'_>) -> Result<()> {
+        // Once the change is made, a note that cannot be settled would stop every opening.
+        let old = match old {
+            Some(old) => value::check_block(self.tree.pool(), old)?,
+            None => 0,
+        };
         match self.try_exchange(key, old, new) {
             Err(error) if is_full(&error) => {
                 self.tree.pool().reclaim()?;
@@ -325,7 +330,7 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 
     fn try_exchange(&self, key: &KeyWords, old: u64, new: &New<'_>) -> Result<()> {
         let pool = self.tree.pool();
-        let note = self.notes.take();
+        let note = self.notes.take().ok_or_else(|| self.damaged(self.tree.extension(), FAILED.into()))?;
         // Afterwards nothing can fail for lack of space between the change and the end of the note.
         let mut releasing = pool.intent();
         releasing.reserve()?;
@@ -367,6 +372,8 @@ impl<Q: Key + ?Sized, B: Backend> Map<Q, B> {
         damaged(self.tree.pool(), offset, reason)
     }
 }
+
+const FAILED: &str = "a change of a long value has failed in the middle; open the map again";
 
 /// The new contents of an entry.
 enum New<'v> {
