@@ -264,6 +264,11 @@ fn a_damaged_stamp_or_header_of_a_closed_log_loses_no_records() {
         let what = format!("bit {bit} of the word at {at}");
         assert!(!opens_whole(&flipped(&sound, at, bit), &model, &what), "{what} was not noticed");
     }
+    for segment in all.iter().flatten() {
+        let mut damaged = sound.clone();
+        set(&mut damaged, segment + 16, 0);
+        assert!(!opens_whole(&damaged, &model, "no end"), "that the segment at {segment} has no end was not noticed");
+    }
 }
 
 /// After a kill, only the last record of a log may be torn.

@@ -39,7 +39,7 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
         for step in 0..3000 {
             let key = format!("{:0key_length$}", random.random_range(0..200));
             let is_growing = step % 1500 < 1000;
-            match random.random_range(0..if is_growing { 4 } else { 9 }) {
+            match random.random_range(0..if is_growing { 6 } else { 11 }) {
                 0 => {
                     let value = value(&mut random);
                     assert_eq!(map.insert(&key, &value).unwrap(), !model.contains_key(&key), "step {step}");
@@ -49,7 +49,24 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
                     let value = value(&mut random);
                     assert_eq!(map.upsert(&key, &value).unwrap(), model.insert(key, value).is_some(), "step {step}");
                 }
-                3 => assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key), "step {step}"),
+                3 => {
+                    let (value, other) = (value(&mut random), value(&mut random));
+                    let is_expected = random.random() && model.contains_key(&key);
+                    let expected = if is_expected { model[&key].clone() } else { other };
+                    let is_same = model.get(&key) == Some(&expected);
+                    assert_eq!(map.compare_and_update(&key, &expected, &value).unwrap(), is_same, "step {step}");
+                    model.entry(key).and_modify(|before| {
+                        if is_same {
+                            *before = value
+                        }
+                    });
+                }
+                4 => {
+                    let value = value(&mut random);
+                    assert_eq!(map.update(&key, &value).unwrap(), model.contains_key(&key), "step {step}");
+                    model.entry(key).and_modify(|before| *before = value);
+                }
+                5 => assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key), "step {step}"),
                 _ => assert_eq!(map.remove(&key).unwrap(), model.remove(&key), "step {step}"),
             }
             if step % 500 == 499 {
@@ -60,6 +77,8 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
                 map = Map::open(&storage, &name, &options(slot)).unwrap();
                 let entries: Result<BTreeMap<String, Vec<u8>>, Error> = map.iter().collect();
                 assert_eq!(entries.unwrap(), model);
+                let first = model.first_key_value().map(|(key, value)| (key.clone(), value.clone()));
+                assert_eq!(map.first().unwrap(), first);
             }
         }
         let from = format!("{:0key_length$}", 50);

@@ -1,4 +1,5 @@
-//! The redo log: changes of several words at once, each committed by one word (T3 to T5).
+//! The redo log: changes of several words at once, each committed by stamps in its lines (T3 to
+//! T5).
 //!
 //! - word 0, state: 0, or "committed", the length of the body, and the number of this use.
 //! - words 1 and 2: the blocks that the change acquires.

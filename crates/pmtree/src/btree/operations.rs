@@ -80,6 +80,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Removes a key. Gives its value, if it was there.
+    ///
+    /// A removal needs no space, except in [`BTreeLs`](super::BTreeLs): there it is a record in a
+    /// log. On a full disk it may be refused, also after an opening, and changes nothing then.
     pub fn remove(&self, key: &[u64; K]) -> Result<Option<[u64; V]>> {
         self.change(key, |before| before.map_or(Action::Keep, |_| Action::Remove))
     }

@@ -17,8 +17,10 @@ use crate::{Error, Result, blocks};
 
 /// A map from keys of `K` words to values of `V` words, in a pool of its own.
 ///
-/// Keys are unique, and compare word by word. The operations on one key are durably linearizable:
-/// each is complete when its call returns, and what it has seen stays, whatever crash follows. Any
+/// Keys are unique, and compare word by word. The operations on one key are linearizable, and with
+/// a durable method durably so: each is complete when its call returns, and what it has seen stays,
+/// whatever crash follows. With [`Sorted`](super::Sorted) or [`Unsorted`](super::Unsorted) that is
+/// not durable, nothing is kept unless the tree is closed, and a later opening is refused. Any
 /// number of threads share a tree. Dropping it without [`BTree::close`] has the effect of a kill.
 #[derive(Debug)]
 pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {

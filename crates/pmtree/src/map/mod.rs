@@ -241,12 +241,32 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 
     /// Inserts a key that is not there. Gives whether it did; otherwise nothing has changed.
     pub fn insert(&self, key: &Q, value: &[u8]) -> Result<bool> {
-        self.put(key, value, false).map(|was_there| !was_there)
+        self.put(key, value, When::Absent).map(|was_there| !was_there)
+    }
+
+    /// Changes the value of a key that is there. Gives whether it was; otherwise nothing has
+    /// changed.
+    pub fn update(&self, key: &Q, value: &[u8]) -> Result<bool> {
+        self.put(key, value, When::Present)
+    }
+
+    /// Changes the value of a key if it is as expected. Gives whether it did; otherwise nothing has
+    /// changed.
+    pub fn compare_and_update(&self, key: &Q, expected: &[u8], value: &[u8]) -> Result<bool> {
+        value::check_length(value)?;
+        let key = self.words_of(key)?;
+        // Nobody else changes the key meanwhile.
+        let _stripe = self.stripe(&key);
+        let Some(slot) = self.tree.get(&key)? else { return Ok(false) };
+        if value::read(self.tree.pool(), &slot)? != expected {
+            return Ok(false);
+        }
+        self.put_locked(&key, value, When::Present)
     }
 
     /// Inserts a key, or changes its value. Gives whether it was there.
     pub fn upsert(&self, key: &Q, value: &[u8]) -> Result<bool> {
-        self.put(key, value, true)
+        self.put(key, value, When::Always)
     }
 
     /// Removes a key. Gives its value, if it was there.
@@ -286,27 +306,31 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
     }
 
     /// Gives whether the key was there.
-    fn put(&self, key: &Q, value: &[u8], replaces: bool) -> Result<bool> {
+    fn put(&self, key: &Q, value: &[u8], when: When) -> Result<bool> {
         value::check_length(value)?;
         let key = self.words_of(key)?;
         let _stripe = self.stripe(&key);
+        self.put_locked(&key, value, when)
+    }
+
+    /// Does the same for a key whose lock the caller has.
+    fn put_locked(&self, key: &KeyWords, value: &[u8], when: When) -> Result<bool> {
         let (new, before) = match value::inline(value) {
             Some(slot) => {
-                let is_simple = |before: Option<&Slot>| match before {
-                    None => true,
-                    Some(before) => replaces && value::block_of(before).is_none(),
+                let is_simple = |before: Option<&Slot>| {
+                    when.allows(before.is_some()) && before.is_none_or(|before| value::block_of(before).is_none())
                 };
-                let before = self.tree.upsert_if(&key, &slot, &is_simple)?;
+                let before = self.tree.upsert_if(key, &slot, &is_simple)?;
                 if is_simple(before.as_ref()) {
                     return Ok(before.is_some());
                 }
                 (New::Slot(slot), before)
             }
-            None => (New::Block(value), self.tree.get(&key)?),
+            None => (New::Block(value), self.tree.get(key)?),
         };
-        if before.is_none() || replaces {
+        if when.allows(before.is_some()) {
             let old = before.as_ref().and_then(value::block_of);
-            self.exchange(&key, old, &new)?;
+            self.exchange(key, old, &new)?;
         }
         Ok(before.is_some())
     }
@@ -374,6 +398,26 @@ impl<Q: Key + ?Sized, B: Backend> Map<Q, B> {
 }
 
 const FAILED: &str = "a change of a long value has failed in the middle; open the map again";
+
+/// When a value is stored.
+#[derive(Clone, Copy)]
+enum When {
+    Always,
+    /// If the key is not there.
+    Absent,
+    /// If the key is there.
+    Present,
+}
+
+impl When {
+    fn allows(self, is_there: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Absent => !is_there,
+            Self::Present => is_there,
+        }
+    }
+}
 
 /// The new contents of an entry.
 enum New<'v> {
