@@ -22,8 +22,8 @@
 //! A full disk is an error of the insertion that needs space, and loses nothing. Removals need no
 //! space, except in [`btree::BTreeLs`]. The same holds for a limit on the length of files
 //! (RLIMIT_FSIZE), if the process ignores or handles SIGXFSZ; otherwise that signal ends the
-//! process. A PeaR-Tree that is opened on a full disk may have more nodes in memory than its budget,
-//! until they can move.
+//! process. A PeaR-Tree that is opened on a full disk may have more nodes in memory than its
+//! budget, until they can move.
 //!
 //! Close a tree before you copy it. A copy of an open tree may be refused. Until the machine
 //! restarts it may also open like the file of a killed process, and lack some of the data written
