@@ -1,11 +1,13 @@
-//! Trees in persistent memory. R-trees are durable at all times, without a log of their data.
+//! Trees in persistent memory: R-trees that are durable at all times, without a log of their data,
+//! B+-trees, and an ordered map.
 //!
 //! - [`fbr::FbrTree`] lies in persistent memory as a whole, and opens at once. Writers lock nodes.
 //! - [`pmr::PmrTree`] has its inner nodes in memory, which opening rebuilds. No operation takes a
 //!   lock, and an insertion writes less.
 //! - [`pear::PearTree`] keeps inner nodes in memory up to a budget, which may be zero. The budget
 //!   can change while the tree is in use.
-//! - [`btree`] has B+-trees, which map keys to values of fixed widths.
+//! - [`btree`] has B+-trees, which map keys to values of fixed widths. Five are durable at all
+//!   times, and two only when they are closed.
 //! - [`map::Map`] is one of these with typed keys, and values of up to 64 KiB.
 //!
 //! A tree lives in a mapped file. How much it survives depends on the file system:
@@ -17,10 +19,11 @@
 //! tree and comes back (pulled out, unmounted by force), the next opening does not notice, and data
 //! that was not written yet is missing.
 //!
-//! A full disk is an error of the insertion that needs space, and loses nothing. The same holds for
-//! a limit on the length of files (RLIMIT_FSIZE), if the process ignores or handles SIGXFSZ;
-//! otherwise that signal ends the process. A PeaR-Tree that is opened on a full disk may have more
-//! nodes in memory than its budget, until they can move.
+//! A full disk is an error of the insertion that needs space, and loses nothing. Removals need no
+//! space, except in [`btree::BTreeLs`]. The same holds for a limit on the length of files
+//! (RLIMIT_FSIZE), if the process ignores or handles SIGXFSZ; otherwise that signal ends the
+//! process. A PeaR-Tree that is opened on a full disk may have more nodes in memory than its
+//! budget, until they can move.
 //!
 //! Close a tree before you copy it. A copy of an open tree may be refused. Until the machine
 //! restarts it may also open like the file of a killed process, and lack some of the data written

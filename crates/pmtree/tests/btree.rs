@@ -188,6 +188,22 @@ fn a_small_tree_with_little_garbage_is_not_collected_by_each_change() {
     assert!(fences < 3 * 10 * KEYS, "{fences} fences for {} updates", 10 * KEYS);
 }
 
+/// A row in memory takes less than a node, and so do the records of a leaf.
+#[test]
+fn a_scan_of_leaves_in_logs_visits_everything_however_short_the_logs_are() {
+    const KEYS: u64 = 100_000;
+    let mut options = options(4096, PersistenceDomain::PageCache);
+    options.logs.count = 1;
+    options.logs.garbage_percent = 10;
+    options.logs.segment_length = 8 << 10;
+    let mut tree = InLogs::create(&MemoryStorage::new(), "tree", &options).unwrap();
+    (0..KEYS).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));
+    let leaves = tree.check().unwrap().leaves;
+    let length = tree.pool().length();
+    assert!(leaves * options.node_length > length, "{leaves} leaves in {length} bytes");
+    assert_eq!(tree.count(..).unwrap(), KEYS);
+}
+
 /// Each opening begins new segments, since the last ones may end with a torn record.
 #[test]
 fn openings_with_a_change_each_do_not_let_a_pool_grow() {
@@ -207,7 +223,7 @@ fn impossible_logs_are_refused() {
     let mut options = options(512, PersistenceDomain::PageCache);
     options.logs.count = 1;
     // What is cleared in the log's first segment: the header of a record, or the number of one.
-    for (word, expected) in [(8, "a record of a log is impossible"), (17, "does not continue the chain")] {
+    for (word, expected) in [(8, "a record of a log is impossible"), (17, "the numbers of records do not ascend")] {
         let storage = MemoryStorage::new();
         let tree = InLogs::create(&storage, "tree", &options).unwrap();
         (0..20).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));

@@ -9,7 +9,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
 use terrane_pmem::explorer::Subject;
-use terrane_pmtree::btree::{BTree, BTreeLs, Compared, Options, PersistentMap, PersistentUnsorted};
+use terrane_pmtree::btree::{
+    BTree, BTreeLs, BTreeWal, Compared, FastFair, FastFairSp, Options, PersistentMap, PersistentUnsorted,
+};
 use terrane_pmtree::explored::{ExploredMap, MapModel, MapStep, apply_to_model};
 use terrane_pmtree::map::{self, Map};
 use terrane_pmtree::{PersistenceDomain, PersistentTree};
@@ -28,6 +30,10 @@ const BUDGET: Budget = Budget { exhaustive_pending: 3, samples: 4, name_order: N
 /// Keys that threads change. Others only fill the tree.
 const KEYS: u64 = 8;
 
+/// Entries before those that threads change. An iterator reads 64 at once, so it reads anew among
+/// the others.
+const FILLED: u64 = 60;
+
 /// A map that threads share.
 trait Shared: Send + Sync + Sized + 'static {
     /// The fence whose number shows how often several nodes, or blocks, have changed.
@@ -43,6 +49,8 @@ trait Shared: Send + Sync + Sized + 'static {
     /// Takes a step, and gives the value before.
     fn run(&self, step: &MapStep) -> Option<u64>;
     fn entries(&self) -> MapModel;
+    /// Adds entries before the others, so that a scan reads several times.
+    fn fill(&self) {}
     fn check(&mut self);
 }
 
@@ -108,25 +116,25 @@ trait Configured: Sized + PersistentMap<2, 2, Options = Options> + PersistentTre
     fn changes() -> &'static AtomicUsize;
 }
 
-impl Configured for BTree<PersistentUnsorted, 2, 2, Traced> {
-    const CONFIGURATION: &'static str = "unsorted-2-2-adr";
-    const CHANGE: &'static str = "btree.log.commit";
+macro_rules! configured {
+    ($method:ty, $configuration:literal, $change:literal) => {
+        impl Configured for BTree<$method, 2, 2, Traced> {
+            const CONFIGURATION: &'static str = $configuration;
+            const CHANGE: &'static str = $change;
 
-    fn changes() -> &'static AtomicUsize {
-        static CHANGES: AtomicUsize = AtomicUsize::new(0);
-        &CHANGES
-    }
+            fn changes() -> &'static AtomicUsize {
+                static CHANGES: AtomicUsize = AtomicUsize::new(0);
+                &CHANGES
+            }
+        }
+    };
 }
 
-impl Configured for BTree<BTreeLs, 2, 2, Traced> {
-    const CONFIGURATION: &'static str = "ls-2-2-adr";
-    const CHANGE: &'static str = "btree.ls.unlink";
-
-    fn changes() -> &'static AtomicUsize {
-        static CHANGES: AtomicUsize = AtomicUsize::new(0);
-        &CHANGES
-    }
-}
+configured!(PersistentUnsorted, "unsorted-2-2-adr", "btree.log.commit");
+configured!(BTreeWal, "wal-2-2-adr", "btree.log.commit");
+configured!(FastFair, "fast-2-2-adr", "btree.log.commit");
+configured!(FastFairSp, "sp-2-2-adr", "btree.log.commit");
+configured!(BTreeLs, "ls-2-2-adr", "btree.ls.unlink");
 
 impl<T: Configured + Send + Sync> Shared for T {
     const CHANGE: &'static str = <T as Configured>::CHANGE;
@@ -215,9 +223,9 @@ impl Shared for Map<u64, Traced> {
 
     fn run(&self, step: &MapStep) -> Option<u64> {
         match *step {
-            MapStep::Upsert(key, value) => self.upsert(&key, &long(value)).unwrap().then_some(0),
-            MapStep::Remove(key) => self.remove(&key).unwrap().map(|value| short(&value)),
-            MapStep::Get(key) => self.get(&key).unwrap().map(|value| short(&value)),
+            MapStep::Upsert(key, value) => self.upsert(&(FILLED + key), &long(value)).unwrap().then_some(0),
+            MapStep::Remove(key) => self.remove(&(FILLED + key)).unwrap().map(|value| short(&value)),
+            MapStep::Get(key) => self.get(&(FILLED + key)).unwrap().map(|value| short(&value)),
             MapStep::Insert(..) | MapStep::CompareAndUpdate(..) | MapStep::Sync => {
                 unreachable!("threads take no such step")
             }
@@ -225,11 +233,17 @@ impl Shared for Map<u64, Traced> {
     }
 
     fn entries(&self) -> MapModel {
-        let entry = |entry: terrane_pmtree::Result<(u64, Vec<u8>)>| {
-            let (key, value) = entry.unwrap();
-            (key, short(&value))
-        };
-        self.iter().map(entry).collect()
+        let entries: Vec<(u64, u64)> =
+            self.iter().map(Result::unwrap).map(|(key, value)| (key, short(&value))).collect();
+        assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are out of order: {entries:?}");
+        let (filled, others) = entries.split_at(entries.partition_point(|(key, _)| *key < FILLED));
+        assert!(filled.is_empty() || filled.len() as u64 == FILLED, "{filled:?}");
+        others.iter().map(|(key, value)| (key - FILLED, *value)).collect()
+    }
+
+    fn fill(&self) {
+        // Short values, which take no notes.
+        (0..FILLED).for_each(|number| _ = self.upsert(&number, &long(0)).unwrap());
     }
 
     fn check(&mut self) {
@@ -310,6 +324,9 @@ fn keys_are_linearizable<T: Shared, const TELLS: bool>(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let controller = Controller::new();
     let map = Arc::new(T::create(&*controller.storage()));
+    if random.random() {
+        map.fill();
+    }
     // Nodes are about to be split, or about to be merged.
     for key in 0..random.random_range(4..KEYS * 3) {
         if random.random() {
@@ -350,6 +367,21 @@ fn explore_map<T: Shared, const TELLS: bool>(name: &str) {
 #[test]
 fn what_threads_see_of_a_map_and_what_a_crash_leaves_of_it_is_linearizable() {
     explore_map::<BTree<PersistentUnsorted, 2, 2, Traced>, true>("what_threads_see_of_a_map");
+}
+
+#[test]
+fn what_threads_see_of_logged_leaves_and_what_a_crash_leaves_of_them_is_linearizable() {
+    explore_map::<BTree<BTreeWal, 2, 2, Traced>, true>("what_threads_see_of_logged_leaves");
+}
+
+#[test]
+fn what_threads_see_of_shifted_leaves_and_what_a_crash_leaves_of_them_is_linearizable() {
+    explore_map::<BTree<FastFair, 2, 2, Traced>, true>("what_threads_see_of_shifted_leaves");
+}
+
+#[test]
+fn what_threads_see_below_nodes_in_memory_and_what_a_crash_leaves_of_it_is_linearizable() {
+    explore_map::<BTree<FastFairSp, 2, 2, Traced>, true>("what_threads_see_below_nodes_in_memory");
 }
 
 #[test]

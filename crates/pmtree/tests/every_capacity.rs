@@ -13,9 +13,9 @@ use crate::support::{TestedTree, ends, random, rect};
 type Entry = (Rect<2>, u64);
 
 /// The least part of a disk that can be free or not.
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 
-fn is_refused<T>(outcome: Result<T, Error>) -> bool {
+pub fn is_refused<T>(outcome: Result<T, Error>) -> bool {
     match outcome {
         Ok(_) => false,
         Err(Error::Pool(terrane_pmem::Error::AddressSpace { .. })) => true,

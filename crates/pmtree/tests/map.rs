@@ -1,10 +1,12 @@
 //! Maps beside a `BTreeMap`, with values in slots and in blocks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
+use terrane_pmem::interrupting::{At, Interrupting, interrupt};
 use terrane_pmtree::map::{Map, Options, VALUE_LENGTH_MAX};
 use terrane_pmtree::{Error, PersistenceDomain};
 use terrane_testkit::MemoryStorage;
@@ -37,7 +39,7 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
         for step in 0..3000 {
             let key = format!("{:0key_length$}", random.random_range(0..200));
             let is_growing = step % 1500 < 1000;
-            match random.random_range(0..if is_growing { 4 } else { 9 }) {
+            match random.random_range(0..if is_growing { 6 } else { 11 }) {
                 0 => {
                     let value = value(&mut random);
                     assert_eq!(map.insert(&key, &value).unwrap(), !model.contains_key(&key), "step {step}");
@@ -47,7 +49,24 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
                     let value = value(&mut random);
                     assert_eq!(map.upsert(&key, &value).unwrap(), model.insert(key, value).is_some(), "step {step}");
                 }
-                3 => assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key), "step {step}"),
+                3 => {
+                    let (value, other) = (value(&mut random), value(&mut random));
+                    let is_expected = random.random() && model.contains_key(&key);
+                    let expected = if is_expected { model[&key].clone() } else { other };
+                    let is_same = model.get(&key) == Some(&expected);
+                    assert_eq!(map.compare_and_update(&key, &expected, &value).unwrap(), is_same, "step {step}");
+                    model.entry(key).and_modify(|before| {
+                        if is_same {
+                            *before = value
+                        }
+                    });
+                }
+                4 => {
+                    let value = value(&mut random);
+                    assert_eq!(map.update(&key, &value).unwrap(), model.contains_key(&key), "step {step}");
+                    model.entry(key).and_modify(|before| *before = value);
+                }
+                5 => assert_eq!(map.get(&key).unwrap().as_ref(), model.get(&key), "step {step}"),
                 _ => assert_eq!(map.remove(&key).unwrap(), model.remove(&key), "step {step}"),
             }
             if step % 500 == 499 {
@@ -58,6 +77,8 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
                 map = Map::open(&storage, &name, &options(slot)).unwrap();
                 let entries: Result<BTreeMap<String, Vec<u8>>, Error> = map.iter().collect();
                 assert_eq!(entries.unwrap(), model);
+                let first = model.first_key_value().map(|(key, value)| (key.clone(), value.clone()));
+                assert_eq!(map.first().unwrap(), first);
             }
         }
         let from = format!("{:0key_length$}", 50);
@@ -138,4 +159,30 @@ fn threads_that_replace_long_values_leave_readers_whole_ones() {
         }
     });
     map.check().unwrap();
+}
+
+/// At each load of a look-up, the value is replaced, and its block is used for others.
+#[test]
+fn a_look_up_gives_a_whole_value_while_its_block_is_freed_and_used_again() {
+    const LENGTH: usize = 100;
+    type Shared = Arc<Map<u64, Interrupting>>;
+    let replace = |map: &Shared| {
+        for number in 2..8 {
+            map.upsert(&1, &[number; LENGTH]).unwrap();
+        }
+        map.pool().reclaim().unwrap();
+        (2..12).for_each(|key| _ = map.upsert(&key, &[key as u8; LENGTH]).unwrap());
+    };
+    for load in 0.. {
+        let map: Shared = Arc::new(Map::create(&MemoryStorage::new(), "map", &options(8)).unwrap());
+        map.upsert(&1, &[1; LENGTH]).unwrap();
+        let other = Arc::clone(&map);
+        let (found, is_interrupted) = interrupt(At::Load, load, move || replace(&other), || map.get(&1).unwrap());
+        let found = found.unwrap();
+        assert!(found.len() == LENGTH && found.iter().all(|byte| *byte == found[0]), "load {load}: {found:?}");
+        if !is_interrupted {
+            assert!(load > LENGTH / 8, "{load}");
+            break;
+        }
+    }
 }

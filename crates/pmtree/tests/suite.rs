@@ -7,6 +7,8 @@
 mod beside_writers;
 mod btree;
 mod btree_crash;
+mod btree_damage;
+mod btree_full_disk;
 mod costs;
 mod crash;
 mod damage;

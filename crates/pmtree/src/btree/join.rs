@@ -7,7 +7,7 @@ use super::layout::{Layout, META, NEXT, count, level};
 use super::method::{LogEntry, Method};
 use super::node::Image;
 use super::place;
-use super::tree::{BTree, Met};
+use super::tree::{BTree, Met, Step};
 use super::versions;
 use crate::{Result, blocks};
 
@@ -54,10 +54,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Joins the first underfull node on the way to a key.
     fn join_on_way(&self, key: &[u64; K]) -> Result<Outcome> {
-        let entry = self.take_log_entry();
+        let entry = self.take_log_entry()?;
         let _guard = self.pool.pin();
-        let Some((mut above, mut met)) = self.meet_root() else { return Ok(Outcome::Again) };
+        let Some((mut above, mut place)) = self.begin_above() else { return Ok(Outcome::Again) };
         loop {
+            let met = place.met;
             let node = self.node(met.node)?;
             let meta = node.load(META);
             let (is_leaf, children) = (level(meta) == 0, count(meta));
@@ -86,13 +87,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     }
                 }
             }
-            if is_leaf {
-                return Ok(Outcome::Kept);
-            }
-            let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
-            match self.meet_child(&met, child) {
-                Some(child) => (above, met) = (met, child),
-                None => return Ok(Outcome::Again),
+            match self.step(&place, key)? {
+                Step::Leaf => return Ok(Outcome::Kept),
+                Step::Changed => return Ok(Outcome::Again),
+                Step::Below(child, level) => match self.enter(&place, child, level)? {
+                    Some(below) => (above, place) = (met, below),
+                    None => return Ok(Outcome::Again),
+                },
             }
         }
     }
@@ -105,10 +106,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             return Ok(if above.is_current() { Joined::Kept } else { Joined::Again });
         }
         let sibling = if index == 0 { 1 } else { index - 1 };
-        let Some(sibling_met) = self.meet_child(above, Layout::<K, V>::child_at(parent, sibling)) else {
+        let Some(sibling_met) = self.meet_linked(above, Layout::<K, V>::child_at(parent, sibling))? else {
             return Ok(Joined::Again);
         };
         let [left, right] = if index == 0 { [met, &sibling_met] } else { [&sibling_met, met] };
+        self.check_distinct([above, left, right])?;
         let mut locks = Vec::with_capacity(3);
         for node in [above, left, right] {
             match versions::lock(node.word, node.version) {
@@ -119,6 +121,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 }
             }
         }
+        self.check_parent(above.node, &[left.node, right.node])?;
         let change = self.joining(above.node, index.min(sibling), [left.node, right.node])?;
         match (change, <[_; 3]>::try_from(locks)) {
             (Some(change), Ok(locks)) => Ok(Joined::Change(change, locks)),
@@ -208,13 +211,18 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Makes the only child of the root the root.
     fn remove_root(&self, entry: LogEntry<'_>, above: &Met<'_>, root: &Met<'_>) -> Result<Outcome> {
+        let child = Layout::<K, V>::child_at(self.node(root.node)?, 0);
+        if self.meet_linked(root, child)?.is_none() {
+            return Ok(Outcome::Again);
+        }
+        self.check_distinct([above, root])?;
         let Some(above_lock) = versions::lock(above.word, above.version) else { return Ok(Outcome::Again) };
         let Some(lock) = versions::lock(root.word, root.version) else {
             above_lock.unchanged();
             return Ok(Outcome::Again);
         };
         let mut change = Change { released: root.node, ..Change::default() };
-        let child = Layout::<K, V>::child_at(self.node(root.node)?, 0);
+        self.check_parent(root.node, &[child])?;
         change.write_root(self.block, child, M::INNER_IN_MEMORY);
         self.make_and_release(entry, &change)?;
         lock.remove();

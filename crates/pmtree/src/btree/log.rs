@@ -1,4 +1,5 @@
-//! The redo log: changes of several words at once, each committed by one word (T3 to T5).
+//! The redo log: changes of several words at once, each committed by stamps in its lines (T3 to
+//! T5).
 //!
 //! - word 0, state: 0, or "committed", the length of the body, and the number of this use.
 //! - words 1 and 2: the blocks that the change acquires.
@@ -41,6 +42,9 @@ const LENGTH_SHIFT: u32 = 1;
 const LENGTH: u64 = (1 << 15) - 1;
 const USE_SHIFT: u32 = 16;
 
+/// Numbers of uses are below. No program uses an entry that often.
+const USE_END: u64 = 1 << 47;
+
 /// The most nodes that a change writes to, without the root word.
 const NODES: u64 = 3;
 
@@ -79,17 +83,17 @@ impl Log {
         Self { free: Mutex::new(free), returned: Condvar::new(), failed: AtomicBool::new(false) }
     }
 
-    /// Takes an entry, and waits for one if all are in use. The caller holds no lock.
-    pub(super) fn take(&self, entries: Entries) -> Entry<'_> {
+    /// Takes an entry, and waits for one if all are in use; `None` if a change has failed. The
+    /// caller holds no lock.
+    pub(super) fn take(&self, entries: Entries) -> Option<Entry<'_>> {
         let mut free = self.free.lock();
-        loop {
-            match free.pop_front() {
-                Some((index, number)) => {
-                    return Entry { log: self, index, number, offset: entries.offset(index) };
-                }
-                None => self.returned.wait(&mut free),
+        while !self.failed.load(Ordering::Relaxed) {
+            if let Some((index, number)) = free.pop_front() {
+                return Some(Entry { log: self, index, number, offset: entries.offset(index) });
             }
+            self.returned.wait(&mut free);
         }
+        None
     }
 }
 
@@ -171,6 +175,9 @@ impl Entry<'_> {
     /// Keeps the entry of a change that could not be finished, and stops all others.
     pub(super) fn keep(self) {
         self.log.failed.store(true, Ordering::Relaxed);
+        // The lock is taken, so that nobody is about to wait.
+        drop(self.log.free.lock());
+        self.log.returned.notify_all();
         std::mem::forget(self);
     }
 }
@@ -261,6 +268,17 @@ pub(super) enum Found {
     Committed(Change),
 }
 
+/// Checks that no line of an entry has a stamp that no use can leave.
+fn check_stamps<B: Backend>(pool: &Pool<B>, entries: Entries, entry: u64) -> Result<()> {
+    for line in (entry + LINE_LENGTH..entry + entries.length).step_by(LINE_LENGTH as usize) {
+        let stamp = pool.backend().load(line + LATER_WORDS * WORD_LENGTH);
+        if stamp >= USE_END {
+            return Err(blocks::damaged(pool, line, format!("a line of the log has the impossible stamp {stamp:#x}")));
+        }
+    }
+    Ok(())
+}
+
 /// Reads an entry. It is an error if it is impossible.
 pub(super) fn read<const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
@@ -270,6 +288,7 @@ pub(super) fn read<const K: usize, const V: usize, B: Backend>(
 ) -> Result<Found> {
     let entries = Entries::new(layout, block);
     let (backend, entry) = (pool.backend(), entries.offset(index));
+    check_stamps(pool, entries, entry)?;
     let word = |number: u64| backend.load(entry + body_word(number));
     let acquired = std::array::from_fn(|number| backend.load(acquired_link(entry, number)));
     let state = backend.load(entry + STATE * WORD_LENGTH);
@@ -337,7 +356,7 @@ mod tests {
         let tree = open(&storage, "tree", &options).unwrap();
         for _ in 0..entries.count {
             // A dropped entry is the last to be taken again.
-            let entry = tree.log.take(entries);
+            let entry = tree.log.take(entries).unwrap();
             assert!(entry.number > STAMP + entry.index as u64, "{entry:?}");
         }
     }

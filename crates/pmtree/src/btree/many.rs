@@ -34,7 +34,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             while let Some(cursor) = cursors.get_mut(turn) {
                 let key = &keys[cursor.number];
                 let place = match cursor.next.take() {
-                    Some((above, child, level)) => self.enter(&above, child, level),
+                    Some((above, child, level)) => self.enter(&above, child, level)?,
                     None => self.begin(),
                 };
                 // Otherwise a node has changed, and the way begins anew.

@@ -7,13 +7,13 @@
 //! The invariants T1 to T7 are those of decision 42, which argues for each of them:
 //! - T1: an entry of a bitmap leaf is durable before its bit.
 //! - T2: an entry of a FAST leaf counts if its tag differs from that of the entry before it.
-//! - T3: a log entry is committed by one store.
+//! - T3: a log entry is committed when all its lines have its stamp.
 //! - T4: a log entry is cleared durably before its nodes are unlocked.
 //! - T5: a log entry owns the blocks of its change.
 //! - T6: locks are not in the pool.
 //! - T7: a node is unlocked after its change is durable.
 //!
-//! Those of leaves in logs, L1 to L5, are in `chain/mod.rs`.
+//! Those of leaves in logs, L1 to L6, are in `chain/mod.rs`.
 
 mod bitmap;
 mod chain;

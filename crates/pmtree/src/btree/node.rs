@@ -1,4 +1,4 @@
-//! Nodes as words: inner nodes, and the leaves of both forms.
+//! Nodes as words: inner nodes, and the leaves of all forms that lie in nodes.
 
 use std::cmp::Ordering;
 

@@ -77,7 +77,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// another shape, or a damaged tree. It checks:
     /// 1. The tree's block and the nodes on one path from the root to a leaf are blocks of the
     ///    length for this shape. Their levels decrease by one. If inner nodes are in memory, all
-    ///    leaves are checked, or all records of logs.
+    ///    leaves are checked, or all records of logs. Logs of a closed tree end where they did.
     /// 2. The log can be completed or undone.
     /// 3. If the root word names no tree, the pool has no blocks.
     /// 4. If operations are not durable, the tree was closed.
@@ -94,7 +94,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     ) -> Result<Self> {
         let found = Pool::find(storage, name, &creation::pool_options(extension.layout_id, &options.pool))?;
         let Some(Verified { block, layout, logs, replay, mut leaves, is_changing }) =
-            verify::<M, K, V, B>(found.pool(), extension, options)?
+            verify::<M, K, V, B>(found.pool(), found.was_closed(), extension, options)?
         else {
             // A crash came between the creation of the pool and that of the tree.
             let layout = Self::layout_of(options)?;
@@ -158,6 +158,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Makes everything durable, also on the page cache, and marks the pool as closed.
     pub fn close(self) -> Result<()> {
+        if M::IN_LOGS {
+            self.chains.close(&self.pool);
+        }
         Ok(self.pool.close()?)
     }
 
@@ -215,6 +218,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 /// tree.
 fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
+    was_closed: bool,
     extension: &Extension<B>,
     options: &Options,
 ) -> Result<Option<Verified<K, V>>> {
@@ -248,7 +252,7 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     (extension.verify)(pool, block + log_end)?;
     if M::IN_LOGS {
         let noted = chain::prefetched(&options.logs);
-        let replay = chain::replay(pool, &layout, logs, heads, (options.recovery_threads, noted))?;
+        let replay = chain::replay(pool, &layout, logs, (heads, was_closed), (options.recovery_threads, noted))?;
         return Ok(Some(Verified { block, layout, logs, replay: Some(replay), leaves: None, is_changing: false }));
     }
     let mut is_changing = false;

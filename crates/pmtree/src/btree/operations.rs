@@ -80,6 +80,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Removes a key. Gives its value, if it was there.
+    ///
+    /// A removal needs no space, except in [`BTreeLs`](super::BTreeLs): there it is a record in a
+    /// log. On a full disk it may be refused, also after an opening, and changes nothing then.
     pub fn remove(&self, key: &[u64; K]) -> Result<Option<[u64; V]>> {
         self.change(key, |before| before.map_or(Action::Keep, |_| Action::Remove))
     }
@@ -105,7 +108,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let mut needs_log = M::LOGS_LEAVES;
         loop {
             // Taken before any lock, so that nobody waits for an entry while holding one.
-            let log = if needs_log { self.take_log_entry() } else { None };
+            let log = if needs_log { self.take_log_entry()? } else { None };
             match self.try_change(key, &decide, log)? {
                 Attempt::Done { before, is_underfull } => {
                     if is_underfull {

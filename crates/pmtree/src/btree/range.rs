@@ -57,14 +57,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     return Ok(());
                 }
                 leaves += 1;
-                if blocks::are_too_many(&self.pool, leaves, self.layout.node_length()) {
+                if self.are_too_many(leaves) {
                     return Err(blocks::too_many(&self.pool, next));
                 }
-                match self.meet_child(&leaf, next) {
+                match self.meet_linked(&leaf, next)? {
                     Some(met) => leaf = met,
                     None => continue 'descend,
                 }
             }
+        }
+    }
+
+    /// Whether a scan, which reads each leaf once, has read more leaves than there can be.
+    fn are_too_many(&self, leaves: u64) -> bool {
+        match M::IN_LOGS {
+            true => leaves.is_power_of_two() && leaves > self.chains.rows.reserved_nodes(),
+            false => blocks::are_too_many(&self.pool, leaves, self.layout.node_length()),
         }
     }
 

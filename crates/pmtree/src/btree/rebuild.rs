@@ -166,6 +166,6 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         after[NEXT] = self.node(leaf)?.load(NEXT);
         let mut change = Change { released: leaf, ..Change::default() };
         change.write(before, &image, &after);
-        self.make_and_release(self.take_log_entry(), &change)
+        self.make_and_release(self.take_log_entry()?, &change)
     }
 }

@@ -11,7 +11,7 @@ use super::log;
 use super::method::{LogEntry, Method};
 use super::node::Image;
 use super::place;
-use super::tree::{BTree, Met};
+use super::tree::{BTree, Met, Step};
 use super::versions;
 use crate::{Result, blocks};
 
@@ -31,10 +31,11 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     fn split_on_way(&self, key: &[u64; K]) -> Result<()> {
-        let entry = self.take_log_entry();
+        let entry = self.take_log_entry()?;
         let _guard = self.pool.pin();
-        let Some((mut above, mut met)) = self.meet_root() else { return Ok(()) };
+        let Some((mut above, mut place)) = self.begin_above() else { return Ok(()) };
         loop {
+            let met = place.met;
             let node = self.node(met.node)?;
             let is_leaf = level(node.load(META)) == 0;
             let is_full = match is_leaf {
@@ -44,12 +45,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             if is_full {
                 return self.split(entry, &above, &met, key);
             }
-            if is_leaf {
-                return Ok(());
-            }
-            let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
-            match self.meet_child(&met, child) {
-                Some(child) => (above, met) = (met, child),
+            let Step::Below(child, level) = self.step(&place, key)? else { return Ok(()) };
+            match self.enter(&place, child, level)? {
+                Some(below) => (above, place) = (met, below),
                 None => return Ok(()),
             }
         }
@@ -58,6 +56,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Moves the upper half of a node to a new one, which its parent links from then on. The parent
     /// has room, or the node is the root. Does nothing if one of them has changed.
     fn split(&self, entry: LogEntry<'_>, above: &Met<'_>, met: &Met<'_>, key: &[u64; K]) -> Result<()> {
+        self.check_distinct([above, met])?;
         let Some(above_lock) = versions::lock(above.word, above.version) else { return Ok(()) };
         let Some(_lock) = versions::lock(met.word, met.version) else {
             above_lock.unchanged();
@@ -65,6 +64,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         };
         let mut acquired = self.pool.intent();
         let level = level(self.node(met.node)?.load(META));
+        if above.node != 0 {
+            self.check_parent(above.node, &[met.node])?;
+        }
         let mut change = Change::default();
         let (separator, right) = if level == 0 && M::IN_LOGS {
             self.split_chain(met.node)?

@@ -7,7 +7,7 @@ use terrane_pmem::{Arena, Backend, Native, Pool, Site, View};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::chain::Chains;
-use super::layout::{Layout, META, ROOT_WORD, level};
+use super::layout::{Layout, META, ROOT_WORD, count, level};
 use super::log::{self, Log};
 use super::method::{LogEntry, Method};
 use super::place::{self, Words};
@@ -17,8 +17,10 @@ use crate::{Error, Result, blocks};
 
 /// A map from keys of `K` words to values of `V` words, in a pool of its own.
 ///
-/// Keys are unique, and compare word by word. The operations on one key are durably linearizable:
-/// each is complete when its call returns, and what it has seen stays, whatever crash follows. Any
+/// Keys are unique, and compare word by word. The operations on one key are linearizable, and with
+/// a durable method durably so: each is complete when its call returns, and what it has seen stays,
+/// whatever crash follows. With [`Sorted`](super::Sorted) or [`Unsorted`](super::Unsorted) that is
+/// not durable, nothing is kept unless the tree is closed, and a later opening is refused. Any
 /// number of threads share a tree. Dropping it without [`BTree::close`] has the effect of a kill.
 #[derive(Debug)]
 pub struct BTree<M, const K: usize, const V: usize, B: Backend = Native> {
@@ -132,11 +134,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok(Words::Pool(self.backend().view(node, length)))
     }
 
-    /// The word with a node's version.
+    /// The word with a node's version. An offset may come from a damaged node.
     #[inline]
     pub(super) fn version_of(&self, node: u64) -> &AtomicU64 {
         match place::in_memory(node).filter(|_| M::INNER_IN_MEMORY) {
             Some(index) => &self.arena(node).words(index)[0],
+            // A table that is asked for any offset would allocate without a limit.
+            None if !self.backend().holds(node, self.layout.node_length()) => &self.versions.outside,
             None => self.versions.of(node),
         }
     }
@@ -181,8 +185,40 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Takes an entry of the log, if the tree logs changes of nodes.
-    pub(super) fn take_log_entry(&self) -> LogEntry<'_> {
-        (!M::IN_LOGS).then(|| self.log.take(log::Entries::new(&self.layout, self.block)))
+    pub(super) fn take_log_entry(&self) -> Result<LogEntry<'_>> {
+        if M::IN_LOGS {
+            return Ok(None);
+        }
+        let entry = self.log.take(log::Entries::new(&self.layout, self.block));
+        // A change that has failed keeps its entry.
+        self.check_not_failed()?;
+        Ok(entry)
+    }
+
+    /// Checks that nodes which are locked together are distinct, and distinct from the root word.
+    /// Otherwise they would never be locked.
+    pub(super) fn check_distinct<const N: usize>(&self, nodes: [&Met<'_>; N]) -> Result<()> {
+        for (number, met) in nodes.iter().enumerate() {
+            if nodes[..number].iter().any(|other| std::ptr::eq(other.word, met.word)) {
+                return Err(self.damaged(met.node, "a node is linked twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a locked inner node can be the parent of others, which are about to be changed.
+    pub(super) fn check_parent(&self, parent: u64, children: &[u64]) -> Result<()> {
+        let above = self.node(parent)?.load(META);
+        if count(above) == 0 {
+            return Err(self.damaged(parent, "an inner node has no children"));
+        }
+        for &child in children {
+            let meta = self.node(child)?.load(META);
+            if level(meta) + 1 != level(above) || level(meta) > 0 && count(meta) == 0 {
+                return Err(self.damaged(child, "a node is linked by one that is no parent of it"));
+            }
+        }
+        Ok(())
     }
 
     /// Meets a node; `None` if it was removed.
@@ -205,15 +241,21 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         above.is_current().then_some((above, root))
     }
 
-    /// Meets a child of a node, whose offset was read from it; `None` if the node has changed.
+    /// Meets a child or the successor of a node, whose offset was read from it; `None` if the node
+    /// has changed. Whoever removes a node changes those that link it first, and unlocks them
+    /// afterwards.
     #[inline]
-    pub(super) fn meet_child(&self, above: &Met<'_>, child: u64) -> Option<Met<'_>> {
+    pub(super) fn meet_linked(&self, above: &Met<'_>, linked: u64) -> Result<Option<Met<'_>>> {
         // The offset means something only if the node has not changed.
         if !above.is_current() {
-            return None;
+            return Ok(None);
         }
-        let child = self.meet(child)?;
-        above.is_current().then_some(child)
+        let met = self.meet(linked);
+        match above.is_current() {
+            true if met.is_none() => Err(self.damaged(linked, "a node is linked, and was removed")),
+            true => Ok(met),
+            false => Ok(None),
+        }
     }
 
     /// The leaf whose keys include a key. What is read from it counts if it has not changed
@@ -223,7 +265,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let Some(mut place) = self.begin() else { continue };
             loop {
                 match self.step(&place, key)? {
-                    Step::Below(child, level) => match self.enter(&place, child, level) {
+                    Step::Below(child, level) => match self.enter(&place, child, level)? {
                         Some(below) => place = below,
                         None => continue 'restart,
                     },
@@ -237,7 +279,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// The root as the beginning of a way; `None` if it changes meanwhile.
     #[inline]
     pub(super) fn begin(&self) -> Option<Place<'_>> {
-        self.meet_root().map(|(_, met)| Place { met, level: None })
+        self.begin_above().map(|(_, root)| root)
+    }
+
+    /// The root word, and the root as the beginning of a way; `None` if it changes meanwhile.
+    #[inline]
+    pub(super) fn begin_above(&self) -> Option<(Met<'_>, Place<'_>)> {
+        self.meet_root().map(|(above, met)| (above, Place { met, level: None }))
     }
 
     /// Finds the next node on the way to a key.
@@ -270,9 +318,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Goes to a child that was found; `None` if the node above has changed.
     #[inline]
-    pub(super) fn enter<'a>(&'a self, place: &Place<'a>, child: u64, level: u64) -> Option<Place<'a>> {
-        let met = self.meet_child(&place.met, child)?;
-        Some(Place { met, level: Some(level) })
+    pub(super) fn enter<'a>(&'a self, place: &Place<'a>, child: u64, level: u64) -> Result<Option<Place<'a>>> {
+        let met = self.meet_linked(&place.met, child)?;
+        Ok(met.map(|met| Place { met, level: Some(level) }))
     }
 
     /// Returns an error if a committed change could not be finished.

@@ -24,14 +24,16 @@ pub(super) struct Versions {
     shift: u32,
     nodes: Table<AtomicU64>,
     pub(super) root: AtomicU64,
+    /// The version of what lies outside of the pool. Whoever meets it finds no node there.
+    pub(super) outside: AtomicU64,
 }
 
 impl Versions {
     pub(super) fn new(node_length: u64) -> Self {
-        Self { shift: node_length.ilog2(), nodes: Table::new(), root: AtomicU64::new(0) }
+        Self { shift: node_length.ilog2(), nodes: Table::new(), root: AtomicU64::new(0), outside: AtomicU64::new(0) }
     }
 
-    /// The word of a node.
+    /// The word of a node, which lies in the pool.
     #[inline]
     pub(super) fn of(&self, node: u64) -> &AtomicU64 {
         self.nodes.get(node >> self.shift)

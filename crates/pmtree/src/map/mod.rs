@@ -241,12 +241,32 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 
     /// Inserts a key that is not there. Gives whether it did; otherwise nothing has changed.
     pub fn insert(&self, key: &Q, value: &[u8]) -> Result<bool> {
-        self.put(key, value, false).map(|was_there| !was_there)
+        self.put(key, value, When::Absent).map(|was_there| !was_there)
+    }
+
+    /// Changes the value of a key that is there. Gives whether it was; otherwise nothing has
+    /// changed.
+    pub fn update(&self, key: &Q, value: &[u8]) -> Result<bool> {
+        self.put(key, value, When::Present)
+    }
+
+    /// Changes the value of a key if it is as expected. Gives whether it did; otherwise nothing has
+    /// changed.
+    pub fn compare_and_update(&self, key: &Q, expected: &[u8], value: &[u8]) -> Result<bool> {
+        value::check_length(value)?;
+        let key = self.words_of(key)?;
+        // Nobody else changes the key meanwhile.
+        let _stripe = self.stripe(&key);
+        let Some(slot) = self.tree.get(&key)? else { return Ok(false) };
+        if value::read(self.tree.pool(), &slot)? != expected {
+            return Ok(false);
+        }
+        self.put_locked(&key, value, When::Present)
     }
 
     /// Inserts a key, or changes its value. Gives whether it was there.
     pub fn upsert(&self, key: &Q, value: &[u8]) -> Result<bool> {
-        self.put(key, value, true)
+        self.put(key, value, When::Always)
     }
 
     /// Removes a key. Gives its value, if it was there.
@@ -256,8 +276,8 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
         let Some(slot) = self.tree.remove_if(&key, &|slot| value::block_of(slot).is_none())? else { return Ok(None) };
         // Only this thread can free the block.
         let removed = value::read(self.tree.pool(), &slot)?;
-        if let Some((block, _)) = value::block_of(&slot) {
-            self.exchange(&key, block, &New::Nothing)?;
+        if let Some(old) = value::block_of(&slot) {
+            self.exchange(&key, Some(old), &New::Nothing)?;
         }
         Ok(Some(removed))
     }
@@ -286,34 +306,43 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
     }
 
     /// Gives whether the key was there.
-    fn put(&self, key: &Q, value: &[u8], replaces: bool) -> Result<bool> {
+    fn put(&self, key: &Q, value: &[u8], when: When) -> Result<bool> {
         value::check_length(value)?;
         let key = self.words_of(key)?;
         let _stripe = self.stripe(&key);
+        self.put_locked(&key, value, when)
+    }
+
+    /// Does the same for a key whose lock the caller has.
+    fn put_locked(&self, key: &KeyWords, value: &[u8], when: When) -> Result<bool> {
         let (new, before) = match value::inline(value) {
             Some(slot) => {
-                let is_simple = |before: Option<&Slot>| match before {
-                    None => true,
-                    Some(before) => replaces && value::block_of(before).is_none(),
+                let is_simple = |before: Option<&Slot>| {
+                    when.allows(before.is_some()) && before.is_none_or(|before| value::block_of(before).is_none())
                 };
-                let before = self.tree.upsert_if(&key, &slot, &is_simple)?;
+                let before = self.tree.upsert_if(key, &slot, &is_simple)?;
                 if is_simple(before.as_ref()) {
                     return Ok(before.is_some());
                 }
                 (New::Slot(slot), before)
             }
-            None => (New::Block(value), self.tree.get(&key)?),
+            None => (New::Block(value), self.tree.get(key)?),
         };
-        if before.is_none() || replaces {
-            let old = before.as_ref().and_then(value::block_of).map_or(0, |(block, _)| block);
-            self.exchange(&key, old, &new)?;
+        if when.allows(before.is_some()) {
+            let old = before.as_ref().and_then(value::block_of);
+            self.exchange(key, old, &new)?;
         }
         Ok(before.is_some())
     }
 
     /// Changes an entry by a note, as a block is involved: the old one, a new one, or both. If
     /// there is no space, it frees what no reader needs any more, and tries once more.
-    fn exchange(&self, key: &KeyWords, old: u64, new: &New<'_>) -> Result<()> {
+    fn exchange(&self, key: &KeyWords, old: Option<(u64, usize)>, new: &New<'_>) -> Result<()> {
+        // Once the change is made, a note that cannot be settled would stop every opening.
+        let old = match old {
+            Some(old) => value::check_block(self.tree.pool(), old)?,
+            None => 0,
+        };
         match self.try_exchange(key, old, new) {
             Err(error) if is_full(&error) => {
                 self.tree.pool().reclaim()?;
@@ -325,7 +354,7 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 
     fn try_exchange(&self, key: &KeyWords, old: u64, new: &New<'_>) -> Result<()> {
         let pool = self.tree.pool();
-        let note = self.notes.take();
+        let note = self.notes.take().ok_or_else(|| self.damaged(self.tree.extension(), FAILED.into()))?;
         // Afterwards nothing can fail for lack of space between the change and the end of the note.
         let mut releasing = pool.intent();
         releasing.reserve()?;
@@ -365,6 +394,28 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
 impl<Q: Key + ?Sized, B: Backend> Map<Q, B> {
     fn damaged(&self, offset: u64, reason: String) -> Error {
         damaged(self.tree.pool(), offset, reason)
+    }
+}
+
+const FAILED: &str = "a change of a long value has failed in the middle; open the map again";
+
+/// When a value is stored.
+#[derive(Clone, Copy)]
+enum When {
+    Always,
+    /// If the key is not there.
+    Absent,
+    /// If the key is there.
+    Present,
+}
+
+impl When {
+    fn allows(self, is_there: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Absent => !is_there,
+            Self::Present => is_there,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use terrane_pmem::{Backend, Intent, LINE_LENGTH, Pool, Site, WORD_LENGTH};
-use terrane_storage::sync::{Condvar, Mutex};
+use terrane_storage::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
 use super::key::KeyWords;
 use crate::{Result, blocks};
@@ -39,6 +39,8 @@ const CLEAR: Site = Site::new("map.note.clear");
 pub(super) struct Notes {
     free: Mutex<VecDeque<u64>>,
     returned: Condvar,
+    /// Whether a change could not be finished, which takes a damaged pool.
+    failed: AtomicBool,
 }
 
 /// A note that belongs to one change, until it is dropped.
@@ -57,19 +59,20 @@ impl Drop for Note<'_> {
 
 impl Notes {
     pub(super) fn new(first: u64) -> Self {
-        Self { free: Mutex::new(offsets(first).collect()), returned: Condvar::new() }
+        Self { free: Mutex::new(offsets(first).collect()), returned: Condvar::new(), failed: AtomicBool::new(false) }
     }
 
-    /// Takes a note, and waits for one if all are in use. Those who have one never wait for the
-    /// caller.
-    pub(super) fn take(&self) -> Note<'_> {
+    /// Takes a note, and waits for one if all are in use; `None` if a change has failed. Those who
+    /// have one never wait for the caller.
+    pub(super) fn take(&self) -> Option<Note<'_>> {
         let mut free = self.free.lock();
-        loop {
-            match free.pop_front() {
-                Some(offset) => return Note { notes: self, offset },
-                None => self.returned.wait(&mut free),
+        while !self.failed.load(Ordering::Relaxed) {
+            if let Some(offset) = free.pop_front() {
+                return Some(Note { notes: self, offset });
             }
+            self.returned.wait(&mut free);
         }
+        None
     }
 }
 
@@ -89,7 +92,7 @@ impl Note<'_> {
     /// Names the blocks, or 0, durably.
     pub(super) fn name<B: Backend>(&self, backend: &B, new: u64, old: u64) {
         backend.fence(KEY);
-        // A crash between the stores leaves a note of an old block that its entry leads to.
+        // In either order: a crash in between leaves one name, which settles like two.
         backend.store(old_link(self.offset), old);
         backend.store(new_link(self.offset), new);
         backend.persist(links(self.offset), NAME);
@@ -102,8 +105,13 @@ impl Note<'_> {
         Ok(())
     }
 
-    /// Keeps the note of a change that could not be finished: the next opening settles it.
+    /// Keeps the note of a change that could not be finished, and stops all others. The next
+    /// opening settles it.
     pub(super) fn keep(self) {
+        self.notes.failed.store(true, Ordering::Relaxed);
+        // The lock is taken, so that nobody is about to wait.
+        drop(self.notes.free.lock());
+        self.notes.returned.notify_all();
         std::mem::forget(self);
     }
 }

@@ -32,6 +32,16 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
         Range { map: self, from: Bound::Unbounded, to: Bound::Unbounded, read: VecDeque::new(), is_done: false }
     }
 
+    /// The entry with the least key.
+    pub fn first(&self) -> Result<Option<(Q::Owned, Vec<u8>)>> {
+        let mut first = None;
+        self.tree.scan((Bound::Unbounded, Bound::Unbounded), &mut |key, slot| {
+            first = Some(self.key_of(key).and_then(|key| Ok((key, value::read(self.tree.pool(), slot)?))));
+            ControlFlow::Break(())
+        })?;
+        first.transpose()
+    }
+
     /// The entries of a range of keys, in their order.
     pub fn range<'k>(&self, keys: impl RangeBounds<&'k Q>) -> Result<Range<'_, Q, B>>
     where

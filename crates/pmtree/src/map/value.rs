@@ -4,7 +4,7 @@ use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
 
 use super::VALUE_LENGTH_MAX;
 use crate::blocks::damaged;
-use crate::{Error, Result};
+use crate::{Error, Result, blocks};
 
 /// Words of a slot for a value. The highest byte of the second one is the length of the bytes
 /// before it, or says that they lie in a block.
@@ -46,6 +46,15 @@ pub(super) fn block_length(length: usize) -> u64 {
     let power = length.next_power_of_two();
     let between = power / 4 * 3;
     if between >= length && between.is_multiple_of(LINE_LENGTH) { between } else { power }
+}
+
+/// Checks the block of a value that is to be freed. Gives its offset.
+pub(super) fn check_block<B: Backend>(pool: &Pool<B>, (block, length): (u64, usize)) -> Result<u64> {
+    if length > VALUE_LENGTH_MAX {
+        return Err(damaged(pool, block, format!("a value states {length} bytes")));
+    }
+    blocks::check_own(pool, block, block_length(length))?;
+    Ok(block)
 }
 
 pub(super) fn check_length(value: &[u8]) -> Result<()> {

@@ -49,13 +49,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "btree/logs",
-        description: "the log-structured tree: numbers of logs, garbage, prefetched deltas, replayers",
+        description: "the log-structured tree: numbers of logs, garbage, prefetched deltas",
         takes: &["rounds", "dir", "count", "full", "seed"],
         run: logs::run,
     },
     Experiment {
         name: "btree/recovery",
-        description: "time to open after a kill, with inner nodes in the pool and in memory",
+        description: "time to open after a kill, with inner nodes in the pool and in memory, by 1 to 8 threads",
         takes: &["rounds", "dir", "count", "full", "seed"],
         run: recovery::run,
     },

@@ -1,7 +1,13 @@
 //! The logs: lists of segments, which records are appended to (L2 to L4).
 //!
-//! The first line of a segment is its header: the number of the segment, and the offset of the next
-//! one. A word of the tree's block links the first segment of each log.
+//! The first line of a segment is its header:
+//! - word 0: the number of the segment; word 3 has its complement.
+//! - word 1: the offset of the next segment, or 0.
+//! - word 2: the number of lines up to the end of the last record, and its complement in the upper
+//!   half; or 0 while records may follow.
+//!
+//! A log has a line in the tree's block: the offset of the first segment, then the number of the
+//! last segment and that of all segments, as the last closing has left them.
 
 use std::collections::VecDeque;
 
@@ -14,6 +20,15 @@ use crate::Result;
 /// Numbers of the words of a segment's header.
 pub(super) const NUMBER: u64 = 0;
 pub(super) const NEXT: u64 = 1;
+pub(super) const END: u64 = 2;
+pub(super) const COMPLEMENT: u64 = 3;
+
+/// Numbers of the words of a log's line, behind the offset of the first segment.
+const CLOSED_LAST: u64 = 1;
+const CLOSED_COUNT: u64 = 2;
+
+/// Numbers of segments and of records are below. No program makes that many.
+pub(super) const NUMBER_END: u64 = 1 << 56;
 
 const RECORD: Site = Site::new("btree.ls.record");
 const SEGMENT: Site = Site::new("btree.ls.segment");
@@ -51,16 +66,33 @@ struct Log {
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     pub(super) all: VecDeque<Segment>,
-    /// Offset of the next free line in the last one, or 0 if there is none.
-    next: u64,
+    /// Whether the last one gets more records. Otherwise the next record begins a segment.
+    is_open: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) offset: u64,
     pub(super) number: u64,
+    /// Offset behind its last record.
+    pub(super) end: u64,
     /// Lines that get no more records.
     pub(super) lines: u64,
+}
+
+impl Segment {
+    /// The word of the header that states the end.
+    fn end_word(&self) -> u64 {
+        let lines = (self.end - self.offset) / LINE_LENGTH;
+        lines | !lines << 32
+    }
+
+    /// The end that this word of the header of a segment states; `None` if it is impossible.
+    pub(super) fn end_of(offset: u64, segment_length: u64, word: u64) -> Option<u64> {
+        let lines = word & u64::from(u32::MAX);
+        let is_possible = !word >> 32 == lines && (1..=segment_length / LINE_LENGTH).contains(&lines);
+        is_possible.then_some(offset + lines * LINE_LENGTH)
+    }
 }
 
 /// A log as an opening has found it.
@@ -121,8 +153,8 @@ impl Logs {
         let lines = record::line_count(words);
         let length = lines * LINE_LENGTH;
         let mut segments = log.segments.lock();
-        let end = segments.all.back().map_or(0, |last| last.offset + self.segment_length);
-        if segments.next == 0 || end - segments.next < length {
+        let free = segments.all.back().map_or(0, |last| last.offset + self.segment_length - last.end);
+        if !segments.is_open || free < length {
             self.add_segment(pool, self.head(index), &mut segments)?;
             // The rest of the one before is garbage, so that short segments are collected.
             if let Some(before) = segments.all.len().checked_sub(2) {
@@ -131,8 +163,8 @@ impl Logs {
         }
         let number = self.next_record.fetch_add(1, Ordering::Relaxed);
         record::set_number(words, number);
-        let offset = segments.next;
         let Some(last) = segments.all.back_mut() else { unreachable!("a segment was just added") };
+        let offset = last.end;
         for (place, line) in (offset..).step_by(LINE_LENGTH as usize).zip(record::lines(words, last.number)) {
             for (place, word) in (place..).step_by(WORD_LENGTH as usize).zip(line) {
                 pool.backend().store(place, word);
@@ -140,7 +172,7 @@ impl Logs {
         }
         pool.backend().persist(offset..offset + length, RECORD);
         last.lines += lines;
-        segments.next += length;
+        last.end += length;
         drop(segments);
         log.written_lines.fetch_add(lines, Ordering::Relaxed);
         log.live_lines.fetch_add(lines, Ordering::Relaxed);
@@ -177,22 +209,41 @@ impl Logs {
         head(self.heads, log)
     }
 
-    /// Adds a segment to a log. A crash before it is linked frees it.
+    /// Adds a segment to a log. A crash before it is linked frees it. The end of the segment before
+    /// is durable when the link is, as both are in one line.
     fn add_segment<B: Backend>(&self, pool: &Pool<B>, head: u64, segments: &mut Segments) -> Result<()> {
         let backend = pool.backend();
         let link = segments.all.back().map_or(head, |last| last.offset + NEXT * WORD_LENGTH);
         let mut intent = pool.intent();
         let offset = intent.acquire(self.segment_length, link)?;
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
-        backend.store(offset + NUMBER * WORD_LENGTH, number);
-        backend.store(offset + NEXT * WORD_LENGTH, 0);
+        for (word, value) in [(NUMBER, number), (NEXT, 0), (END, 0), (COMPLEMENT, !number)] {
+            backend.store(offset + word * WORD_LENGTH, value);
+        }
         backend.persist(offset..offset + LINE_LENGTH, SEGMENT);
+        if let Some(last) = segments.all.back() {
+            backend.store(last.offset + END * WORD_LENGTH, last.end_word());
+        }
         backend.store(link, offset);
         backend.persist(link..link + WORD_LENGTH, LINK);
         intent.finish();
-        segments.all.push_back(Segment { offset, number, lines: 0 });
-        segments.next = offset + LINE_LENGTH;
+        segments.all.push_back(Segment { offset, number, end: offset + LINE_LENGTH, lines: 0 });
+        segments.is_open = true;
         Ok(())
+    }
+
+    /// Notes where each log ends, so that the next opening knows all that it has to find. Nobody
+    /// else uses the logs any more. The closing of the pool makes that durable.
+    pub(super) fn close<B: Backend>(&self, pool: &Pool<B>) {
+        for (index, log) in self.logs.iter().enumerate() {
+            let mut segments = log.segments.lock();
+            segments.is_open = false;
+            let Some(last) = segments.all.back() else { continue };
+            let head = self.head(index);
+            pool.backend().store(last.offset + END * WORD_LENGTH, last.end_word());
+            pool.backend().store(head + CLOSED_LAST * WORD_LENGTH, last.number);
+            pool.backend().store(head + CLOSED_COUNT * WORD_LENGTH, segments.all.len() as u64);
+        }
     }
 
     /// The log that is due for a collection, for one thread, until [`Logs::end_collection`].
@@ -232,6 +283,14 @@ impl Logs {
         released.retire(guard);
         Ok(())
     }
+}
+
+/// Whether a log that was closed has this last number and this number of segments, as the closing
+/// has noted.
+pub(super) fn is_as_closed<B: Backend>(backend: &B, head: u64, last: u64, count: u64) -> bool {
+    let noted = [CLOSED_LAST, CLOSED_COUNT].map(|word| backend.load(head + word * WORD_LENGTH));
+    // A log without segments was not noted.
+    if count == 0 { noted == [0, 0] } else { noted == [last, count] }
 }
 
 /// Offset of the word that links the first segment of a log.

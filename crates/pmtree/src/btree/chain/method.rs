@@ -14,7 +14,7 @@ pub struct BTreeLs;
 
 impl Method for BTreeLs {
     const NAME: &'static str = "btree_ls";
-    const LAYOUT_ID: u64 = u64::from_le_bytes(*b"BTREELS2");
+    const LAYOUT_ID: u64 = u64::from_le_bytes(*b"BTREELS3");
     const FORM: Form = Form::Chain;
     const IS_DURABLE: bool = true;
     const INNER_IN_MEMORY: bool = true;

@@ -6,6 +6,7 @@
 //! - L3: records become durable in the order of their places in a log.
 //! - L4: a segment is linked before records are written to it, and unlinked when none is live.
 //! - L5: the leaf of a record is locked from before the append until its row leads to the record.
+//! - L6: every segment but an open log's last one states its end.
 
 mod collect;
 mod leaf;

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use terrane_pmem::{Backend, LINE_LENGTH, Pool, View, WORD_LENGTH};
 
 use super::super::layout::Layout;
-use super::logs::{self, FoundLog, NEXT, NUMBER, Segment};
+use super::logs::{self, COMPLEMENT, END, FoundLog, NEXT, NUMBER, NUMBER_END, Segment};
 use super::record::{self, Header, Kind, Range, Record};
 use crate::blocks::damaged;
 use crate::{Result, blocks, parallel};
@@ -109,12 +109,13 @@ impl<const K: usize> ReadLog<K> {
 }
 
 /// Reads the logs of a tree, by a number of threads or, if it is 0, by one per CPU, and notes the
-/// offsets of a number of newest deltas of each leaf. It is an error if the logs are impossible.
+/// offsets of a number of newest deltas of each leaf. It is an error if the logs are impossible, or
+/// if they were closed and are not whole.
 pub(in super::super) fn replay<const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<K, V>,
     shape: (u64, u64),
-    heads: u64,
+    (heads, was_closed): (u64, bool),
     (threads, noted): (usize, usize),
 ) -> Result<Replay<K>> {
     let (count, segment_length) = shape;
@@ -123,7 +124,9 @@ pub(in super::super) fn replay<const K: usize, const V: usize, B: Backend>(
     let all: Vec<usize> = (0..count as usize).collect();
     // Each thread has logs of its own.
     let parts = parallel::on_threads(all.chunks(all.len().div_ceil(threads)), |part| {
-        part.iter().map(|log| read_log(pool, layout, shape, (heads, *log), noted)).collect::<Result<Vec<_>>>()
+        part.iter()
+            .map(|log| read_log(pool, layout, shape, (logs::head(heads, *log), *log, was_closed), noted))
+            .collect::<Result<Vec<_>>>()
     })?;
     let mut replay = Replay { logs: parts.into_iter().flatten().collect(), leaves: Vec::new(), noted };
     replay.leaves = lay_over(pool, heads, &mut replay)?;
@@ -193,33 +196,50 @@ fn read_log<const K: usize, const V: usize, B: Backend>(
     pool: &Pool<B>,
     layout: &Layout<K, V>,
     (count, segment_length): (u64, u64),
-    (heads, index): (u64, usize),
+    (head, index, was_closed): (u64, usize, bool),
     noted: usize,
 ) -> Result<ReadLog<K>> {
     let mut log = ReadLog::new();
-    let mut offset = pool.backend().load(logs::head(heads, index));
+    let mut offset = pool.backend().load(head);
     let mut last = 0;
     while offset != 0 {
         blocks::check_own(pool, offset, segment_length)?;
-        let [number, next] = [NUMBER, NEXT].map(|word| pool.backend().load(offset + word * WORD_LENGTH));
+        let word = |word: u64| pool.backend().load(offset + word * WORD_LENGTH);
+        let [number, next, end] = [NUMBER, NEXT, END].map(word);
         // So no circle of segments is followed.
-        if number <= last {
-            return Err(damaged(pool, offset, "the numbers of segments do not ascend"));
+        if number <= last || number >= NUMBER_END || word(COMPLEMENT) != !number {
+            return Err(damaged(pool, offset, "the number of a segment is impossible"));
         }
-        read_segment::<K, V, B>(pool, offset, number, segment_length, |offset, record| {
-            log.found.last_record = log.found.last_record.max(record.number());
-            let Header { leaf, .. } = record.header;
+        if end == 0 && (next != 0 || was_closed) {
+            return Err(damaged(pool, offset, "a segment of a log has no end"));
+        }
+        let end = match end {
+            0 => None,
+            word => Some(Segment::end_of(offset, segment_length, word).ok_or_else(|| {
+                damaged(pool, offset, format!("a segment of a log states the impossible end {word:#x}"))
+            })?),
+        };
+        let mut segment = Segment { offset, number, end: end.unwrap_or(0), lines: 0 };
+        segment.end = read_segment(pool, layout, &segment, segment_length, |offset, record| {
             // Numbers of leaves that are no more are used again, and each leaf but the first has
             // had a line.
+            let Header { leaf, .. } = record.header;
             if leaf % count != index as u64 || leaf > pool.length() / LINE_LENGTH {
                 return Err(damaged(pool, offset, "a record is in the log of another leaf"));
             }
+            if record.number() <= log.found.last_record || record.number() >= NUMBER_END {
+                return Err(damaged(pool, offset, "the numbers of records do not ascend"));
+            }
+            log.found.last_record = record.number();
             let lines = record.header.lines::<K, V>();
             let added = log.add((leaf / count) as usize, noted, offset, (&record, lines), layout.leaf_capacity);
             added.map_err(|reason| damaged(pool, offset, reason))
         })?;
-        log.found.segments.push(Segment { offset, number, lines: 0 });
+        log.found.segments.push(segment);
         (last, offset) = (number, next);
+    }
+    if was_closed && !logs::is_as_closed(pool.backend(), head, last, log.found.segments.len() as u64) {
+        return Err(damaged(pool, head, "a log that was closed has lost segments"));
     }
     let leaves = (index as u64..).step_by(count as usize);
     let bases = leaves.zip(log.bases.iter().zip(&log.chains)).filter(|(_, (base, _))| base.offset != 0);
@@ -287,33 +307,50 @@ impl<const K: usize> ReadLog<K> {
     }
 }
 
-/// Calls `visit` with each whole record of a segment and its offset, until it gives an error.
+/// Calls `visit` with each whole record of a segment and its offset, until it gives an error. Gives
+/// the offset behind the last one.
+///
+/// Records reach to the segment's end, if that is known. Otherwise a crash may have torn the last
+/// record, and no other one (L3).
 pub(super) fn read_segment<'a, const K: usize, const V: usize, B: Backend>(
     pool: &'a Pool<B>,
-    segment: u64,
-    number: u64,
+    layout: &Layout<K, V>,
+    segment: &Segment,
     segment_length: u64,
     mut visit: impl FnMut(u64, Record<B::View<'a>>) -> Result<()>,
-) -> Result<()> {
-    let end = segment + segment_length;
-    let mut offset = segment + LINE_LENGTH;
-    while offset < end {
-        let whole = pool.backend().view(offset, end - offset);
-        if record::stamp(whole, 0) != number {
-            break;
-        }
-        let Some(header) = Header::from_word(whole.load(0)) else {
-            return Err(damaged(pool, offset, "a record of a log is impossible"));
+) -> Result<u64> {
+    let &Segment { offset: start, number, end, .. } = segment;
+    let is_whole = end != 0;
+    let limit = if is_whole { end } else { start + segment_length };
+    let mut offset = start + LINE_LENGTH;
+    while offset < limit {
+        let rest = pool.backend().view(offset, limit - offset);
+        let has_stamp = |line: u64| record::stamp(rest, line as usize) == number;
+        let rest_lines = (limit - offset) / LINE_LENGTH;
+        let (lines, header) = match has_stamp(0) {
+            // The length of a torn record is known if its first line is there.
+            true => {
+                let Some(header) = Header::from_word(rest.load(0)) else {
+                    return Err(damaged(pool, offset, "a record of a log is impossible"));
+                };
+                (header.lines::<K, V>(), Some(header))
+            }
+            false => (record::lines_max::<K, V>(layout.leaf_capacity), None),
         };
-        let lines = header.lines::<K, V>();
-        if lines * LINE_LENGTH > end - offset {
+        if header.is_some() && lines > rest_lines {
             return Err(damaged(pool, offset, "a record of a log is longer than its segment"));
         }
-        if (1..lines).any(|line| record::stamp(whole, line as usize) != number) {
-            break;
+        match header.filter(|_| (1..lines).all(has_stamp)) {
+            Some(header) => {
+                visit(offset, Record { header, words: pool.backend().view(offset, lines * LINE_LENGTH) })?;
+                offset += lines * LINE_LENGTH;
+            }
+            None if is_whole => return Err(damaged(pool, offset, "a record of a log is not whole")),
+            None if (lines..rest_lines).any(has_stamp) => {
+                return Err(damaged(pool, offset, "a record of a log is not whole, and others follow it"));
+            }
+            None => break,
         }
-        visit(offset, Record { header, words: pool.backend().view(offset, lines * LINE_LENGTH) })?;
-        offset += lines * LINE_LENGTH;
     }
-    Ok(())
+    Ok(offset)
 }

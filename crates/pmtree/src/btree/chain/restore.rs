@@ -75,7 +75,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     pub(in super::super) fn check_chains(&self, reached: &mut BTreeMap<u64, u64>) -> Result<()> {
         let logs = &self.chains.logs;
         let shape = (logs.len() as u64, logs.segment_length);
-        let replay = replay(&self.pool, &self.layout, shape, self.heads(), (1, 0))?;
+        let replay = replay(&self.pool, &self.layout, shape, (self.heads(), false), (1, 0))?;
         for segment in replay.logs.iter().flat_map(|log| &log.found.segments) {
             if reached.insert(segment.offset, logs.segment_length).is_some() {
                 return Err(self.damaged(segment.offset, "a segment is linked twice"));

@@ -66,6 +66,11 @@ impl Chains {
         }
     }
 
+    /// Notes where the logs end. Nobody else uses the tree any more.
+    pub(in super::super) fn close<B: Backend>(&self, pool: &Pool<B>) {
+        self.logs.close(pool);
+    }
+
     /// Bytes of the words that link the first segments.
     pub(in super::super) fn heads_length(&self) -> u64 {
         heads_length(self.logs.len() as u64)
