@@ -288,19 +288,23 @@ impl Store {
     ///   is held; without one, they are lost, as in a crash. To be able to retry, call
     ///   [`Self::flush`] first.
     pub fn close(self) -> Result<()> {
-        self.close_shared()
+        self.closed.store(true, Ordering::Relaxed);
+        self.engine.close()
     }
 
-    /// Like [`Self::close`], while others have the store too. Their changes are refused from then
-    /// on, and what they have begun to read can be read to its end.
+    /// Like [`Self::close`], while others have the store or handles of it. Their changes are
+    /// refused from then on, and what they have begun to read can be read to its end. The store can
+    /// be opened again at once, and not only when the last of them is dropped.
     ///
     /// # Errors
     /// Those of [`Self::close`].
     pub fn close_shared(&self) -> Result<()> {
-        match self.closed.swap(true, Ordering::Relaxed) {
-            true => Ok(()),
-            false => self.engine.close(),
+        if self.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
         }
+        self.engine.close()?;
+        self.engine.unlock();
+        Ok(())
     }
 }
 

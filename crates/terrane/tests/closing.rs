@@ -71,7 +71,7 @@ fn a_closed_store_can_be_opened_while_its_handles_live() {
     assert_eq!(snapshot.count(&Query::new()).unwrap(), 1);
     assert!(matches!(dataset.insert(&at(2)), Err(Error::Usage(_))));
     let import = again.importer(MAIN, first_schema()).unwrap();
-    again.close().unwrap();
+    again.close_shared().unwrap();
     assert!(matches!(open(), Err(Error::Locked { .. })), "the import may still write");
     drop(import);
     assert_eq!(count(&disk, Durability::Power), 2);

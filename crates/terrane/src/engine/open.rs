@@ -181,8 +181,7 @@ impl Engine {
     }
 
     /// Takes no more writes, ends the background work and closes the log. Without a log, flushes
-    /// everything; if that fails, flushes can be tried again as long as the engine lives. Other
-    /// writers may open the store then.
+    /// everything; if that fails, flushes can be tried again as long as the engine lives.
     pub fn close(&self) -> Result<()> {
         if !self.environment().is_writable() {
             return Ok(());
@@ -198,10 +197,15 @@ impl Engine {
         if ended.is_ok() && log_closed.is_ok() {
             self.disk.fit_reserve(0);
         }
+        ended.and(log_closed).and_then(|()| self.report_background_failure())
+    }
+
+    /// Lets other writers open the closed store, while handles of it may still read. Files that
+    /// these leave behind have numbers that no other file gets.
+    pub fn unlock(&self) {
         // A change that has begun ends first, and the next one is refused.
         drop(self.catalog.lock());
         self.environment().unlock();
-        ended.and(log_closed).and_then(|()| self.report_background_failure())
     }
 }
 
