@@ -49,6 +49,9 @@ pub fn is_interrupted() -> bool {
 
 /// Receives a message; `None` if the caller does not wait for it any more.
 pub(super) fn receive<T>(messages: &Receiver<T>) -> Option<Result<T, RecvError>> {
+    if is_interrupted() {
+        return None;
+    }
     #[cfg(not(shuttle))]
     while let Some(interval) = interrupt_interval() {
         use std::sync::mpsc::RecvTimeoutError;
