@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod catalog;
 mod chains;
 mod comparisons;
@@ -33,11 +34,12 @@ mod table;
 mod words;
 mod write;
 
+pub use answer::{Again, Answer};
 pub use error::SqlError;
 pub use files::{CallerTable, CallerTables};
 pub use geometry::srid_of;
 pub use prepared::Param;
-pub use session::{Again, Answer, Script, Session, SessionOptions};
+pub use session::{Script, Session, SessionOptions};
 pub use sort::{Sorting, order_of};
 pub use statement::{SQL_BYTES_MAX, SQL_TOKENS_MAX, ends_with_semicolon};
 pub use table::table_of;
