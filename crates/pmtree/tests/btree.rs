@@ -25,6 +25,15 @@ fn options(node_length: u64, domain: PersistenceDomain) -> Options {
     options
 }
 
+/// For leaves in one log of short segments.
+fn options_of_one_log(node_length: u64, domain: PersistenceDomain, garbage_percent: u64) -> Options {
+    let mut options = options(node_length, domain);
+    options.logs.count = 1;
+    options.logs.garbage_percent = garbage_percent;
+    options.logs.segment_length = 8 << 10;
+    options
+}
+
 fn wide<const N: usize>(number: u64) -> [u64; N] {
     std::array::from_fn(|word| if word + 1 < N { number >> 3 } else { number & 7 })
 }
@@ -176,10 +185,7 @@ fn garbage_of_logs_is_collected_and_any_number_of_replayers_finds_what_is_left()
 #[test]
 fn a_small_tree_with_little_garbage_is_not_collected_by_each_change() {
     const KEYS: u64 = 600;
-    let mut options = options(512, PersistenceDomain::Adr);
-    options.logs.count = 1;
-    options.logs.garbage_percent = 25;
-    options.logs.segment_length = 8 << 10;
+    let options = options_of_one_log(512, PersistenceDomain::Adr, 25);
     let tree = BTree::<BTreeLs, 1, 1, Counted<Traced>>::create(&MemoryStorage::new(), "tree", &options).unwrap();
     (0..KEYS).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));
     tree.pool().backend().take();
@@ -192,10 +198,7 @@ fn a_small_tree_with_little_garbage_is_not_collected_by_each_change() {
 #[test]
 fn a_scan_of_leaves_in_logs_visits_everything_however_short_the_logs_are() {
     const KEYS: u64 = 100_000;
-    let mut options = options(4096, PersistenceDomain::PageCache);
-    options.logs.count = 1;
-    options.logs.garbage_percent = 10;
-    options.logs.segment_length = 8 << 10;
+    let options = options_of_one_log(4096, PersistenceDomain::PageCache, 10);
     let mut tree = InLogs::create(&MemoryStorage::new(), "tree", &options).unwrap();
     (0..KEYS).for_each(|key| assert!(tree.insert(&[key], &[key]).unwrap()));
     let leaves = tree.check().unwrap().leaves;

@@ -19,8 +19,8 @@ pub struct Statements {
     pub callers: Arc<CallerTables>,
 }
 
-/// A session of a store.
-pub struct SqlSession(Session);
+/// A session of a store, and the process that began it.
+pub struct SqlSession(Session, u32);
 
 /// All sessions, whose threads have to end before Python does.
 static SESSIONS: Mutex<Vec<Weak<SqlSession>>> = Mutex::new(Vec::new());
@@ -30,20 +30,28 @@ static SESSIONS: Mutex<Vec<Weak<SqlSession>>> = Mutex::new(Vec::new());
 pub fn _end_sessions() {
     let sessions = std::mem::take(&mut *SESSIONS.lock().unwrap_or_else(PoisonError::into_inner));
     let sessions: Vec<Arc<SqlSession>> = sessions.iter().filter_map(Weak::upgrade).collect();
-    unlocked(|| sessions.iter().for_each(|session| session.0.shut_down()));
+    sessions.iter().for_each(|session| session.end());
 }
 
 impl Drop for SqlSession {
     fn drop(&mut self) {
-        unlocked(|| self.0.shut_down());
+        self.end();
     }
 }
 
 impl SqlSession {
+    /// Ends its threads, which a fork of the process has not.
+    fn end(&self) {
+        match self.1 == std::process::id() {
+            true => unlocked(|| self.0.shut_down()),
+            false => self.0.forget_threads(),
+        }
+    }
+
     /// Starts the threads of a session.
     pub fn new(options: &Options) -> Result<Arc<Self>> {
         let options = SessionOptions { reads_files: true, ..SessionOptions::of_store(options) };
-        let session = Arc::new(Self(Session::new(&options)?));
+        let session = Arc::new(Self(Session::new(&options)?, std::process::id()));
         let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(&session));
@@ -141,11 +149,13 @@ pub fn param(value: &Bound<'_, PyAny>) -> PyResult<Param> {
     if is_one_of("numpy", &["generic"])? {
         let item = value.call_method0(intern!(py, "item"))?;
         // A time of NumPy in nanoseconds has no value of Python but a number.
-        return if is_one_of("numpy", &["datetime64", "timedelta64"])? {
-            Ok(Param::Text(text()?))
-        } else {
-            param(&item)
-        };
+        if is_one_of("numpy", &["datetime64", "timedelta64"])? {
+            return Ok(Param::Text(text()?));
+        }
+        // A long double has no value of Python, and is its own item.
+        if !item.get_type().is(value.get_type()) {
+            return param(&item);
+        }
     }
     Ok(match plain(value) {
         Some(Plain::Bool) => Param::Bool(value.extract()?),
@@ -158,9 +168,10 @@ pub fn param(value: &Bound<'_, PyAny>) -> PyResult<Param> {
             let wkt = to_wkt(&crate::rows::geometry(value)?);
             Param::Text(wkt.map_err(|error| UsageError::new_err(error.to_string()))?)
         }
-        None if is_one_of("decimal", &["Decimal"])? => {
+        None if is_one_of("decimal", &["Decimal"])? && value.call_method0("is_finite")?.is_truthy()? => {
             Param::Number(value.call_method1("__format__", ("f",))?.extract()?)
         }
+        None if is_one_of("decimal", &["Decimal"])? => Param::Text(text()?),
         None if is_one_of("datetime", &["date", "time"])? || is_one_of("uuid", &["UUID"])? => Param::Text(text()?),
         None => {
             let message = format!(

@@ -73,7 +73,8 @@ def test_parameters_of_every_kind_stand_for_their_values(db):
     assert db.sql("SELECT b FROM t WHERE b = $1", [b"\xff\x02"]).fetchall() == [(b"\xff\x02",)]
     db.sql("UPDATE t SET b = $1", [b"\x00'"])
     assert db.sql("SELECT b FROM t").fetchall() == [(b"\x00'",)]
-    for wrong in ([1], {"a": 1}, object()):
+    assert db.sql("SELECT CAST($1 AS DOUBLE) > 1", [decimal.Decimal("Infinity")]).fetchall() == [(True,)]
+    for wrong in ([1], {"a": 1}, object(), numpy.longdouble(1)):
         with pytest.raises(terrane.UsageError, match="a parameter is None"):
             db.sql("SELECT $1", [wrong])
 
@@ -164,6 +165,24 @@ def test_forgotten_statements_end_with_their_database_and_with_python(closes):
         program = f"CLOSES = {closes}\n{FORGOTTEN}"
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert (ended.stdout, ended.returncode) == ("ended\n", 0), ended
+
+
+FORKED = """
+import os, sys, tempfile, terrane
+db = terrane.open(tempfile.mkdtemp() + "/s")
+answer = db.sql("SELECT 1")
+begun = iter(db.sql("SELECT 1"))
+pid = os.fork()
+if pid == 0:
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+assert answer.fetchall() == [(1,)]
+"""
+
+
+def test_a_fork_ends_without_the_threads_of_its_parent():
+    ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True)
+    assert ended.returncode == 0, ended
 
 
 def test_answers_that_are_not_read_hold_no_memory(path):

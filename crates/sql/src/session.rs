@@ -424,6 +424,11 @@ impl Session {
         }
     }
 
+    /// Leaves the session's threads as they are: those of another process, of which this is a fork.
+    pub fn forget_threads(&self) {
+        std::mem::forget(self.threads.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     fn transaction(&self) -> Option<Arc<Transaction>> {
         self.transactions().get(&thread::current().id()).cloned()
     }
