@@ -424,7 +424,7 @@ impl Session {
         }
     }
 
-    /// Leaves the session's threads as they are: those of another process, of which this is a fork.
+    /// For a fork of the process, which has none of the threads: they are left as they are.
     pub fn forget_threads(&self) {
         std::mem::forget(self.threads.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
