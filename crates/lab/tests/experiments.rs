@@ -223,6 +223,21 @@ fn an_insertion_into_a_map_costs_the_same_each_time() {
 }
 
 #[test]
+fn operations_on_maps_have_latencies_and_insertions_have_parts() {
+    let latency = figures("btree/latency", &["--count", "2000", "--threads", "1,2"]);
+    for metric in ["throughput", "p50", "p99.9"] {
+        // Five operations by two numbers of threads.
+        let found = values(&latency, "btree_ls", metric);
+        assert!(found.len() == 10 && found.iter().all(|value| *value > 0.0), "{metric}: {found:?}");
+    }
+    let parts = figures("btree/persistence", &["--count", "2000"]);
+    let sum: f64 =
+        ["tree", "atomicity", "fences", "flushes"].map(|part| values(&parts, "fast_fair", part)[0]).iter().sum();
+    let total = values(&parts, "fast_fair", "in all")[0];
+    assert!((sum - total).abs() < 1e-6 * total, "{sum} of {total}");
+}
+
+#[test]
 fn without_a_file_or_the_library_the_experiment_says_what_it_needs() {
     let output = lab(&["run", "fbr/hdf5"]);
     assert_eq!(output.status.code(), Some(2));
@@ -256,7 +271,7 @@ fn experiments_are_listed_and_refuse_what_they_do_not_take() {
     for name in ["threads", "budgets", "recovery", "persisting", "nodes", "rides"] {
         assert!(list.contains(&format!("  pear/{name} ")), "{name} in {list}");
     }
-    for name in ["profile", "mixes", "nodes", "batches", "recovery"] {
+    for name in ["profile", "mixes", "latency", "persistence", "nodes", "batches", "recovery"] {
         assert!(list.contains(&format!("  btree/{name} ")), "{name} in {list}");
     }
     for name in ["points", "houses", "lakes", "ingest", "mixed", "memory", "grid", "range-scan"] {

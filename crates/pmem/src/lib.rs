@@ -34,7 +34,7 @@ pub use allocator::{INTENT_BLOCKS, Intent};
 pub use arena::Arena;
 pub use backend::{Backend, Loads, Native, Rehearsed, Site, View, WORD_LENGTH, Words};
 #[cfg(feature = "explorer")]
-pub use backend::{Dropping, Instruction, Traced, interrupting};
+pub use backend::{Dropping, Executing, Instruction, Traced, interrupting};
 pub use counters::{COMBINED_BLOCKS, CPU_CACHE_LENGTH, Counted, Counters, Eviction, MEDIA_BLOCK_LENGTH};
 pub use epoch::Guard;
 pub use error::{Error, Result};

@@ -52,6 +52,7 @@ impl Mapping {
     }
 
     /// Bytes that can be reached.
+    #[inline]
     pub(crate) fn mapped(&self) -> usize {
         self.mapped.load(Ordering::Acquire)
     }

@@ -104,6 +104,13 @@ where
             let expected = model.iter().filter(|(key, _)| is_behind(key) && **key <= high);
             let expected: Vec<_> = expected.map(|(key, value)| (*key, *value)).collect();
             assert_eq!(found, expected, "seed {seed}");
+            found.clear();
+            tree.range_back((from, Bound::Included(high)), &mut |key, value| {
+                found.push((*key, *value));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert!(found.iter().rev().eq(&expected), "seed {seed}");
         }
         match tree.durability() {
             Durability::CleanClose => Box::new(tree).close().unwrap(),

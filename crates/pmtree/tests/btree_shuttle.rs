@@ -48,7 +48,8 @@ trait Shared: Send + Sync + Sized + 'static {
     fn open(storage: &dyn Storage) -> Self;
     /// Takes a step, and gives the value before.
     fn run(&self, step: &MapStep) -> Option<u64>;
-    fn entries(&self) -> MapModel;
+    /// The entries by a scan, forwards or backwards.
+    fn entries(&self, backwards: bool) -> MapModel;
     /// Adds entries before the others, so that a scan reads several times.
     fn fill(&self) {}
     fn check(&mut self);
@@ -169,15 +170,15 @@ impl<T: Configured + Send + Sync> Shared for T {
         before.map(narrow)
     }
 
-    fn entries(&self) -> MapModel {
-        let mut entries = MapModel::new();
-        self.range((Bound::Unbounded, Bound::Unbounded), &mut |key, value| {
-            assert!(entries.last_key_value().is_none_or(|(last, _)| *last < key[0]), "{key:?} is out of order");
-            entries.insert(narrow(*key), narrow(*value));
+    fn entries(&self, backwards: bool) -> MapModel {
+        let mut entries = Vec::new();
+        let visit = &mut |key: &[u64; 2], value: &[u64; 2]| {
+            entries.push((narrow(*key), narrow(*value)));
             ControlFlow::Continue(())
-        })
-        .unwrap();
-        entries
+        };
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        if backwards { self.range_back(all, visit) } else { self.range(all, visit) }.unwrap();
+        in_order(entries, backwards)
     }
 
     fn check(&mut self) {
@@ -194,6 +195,15 @@ fn short(value: &[u8]) -> u64 {
     let number = u64::from(value[0]);
     assert_eq!(value, long(number), "a value is torn");
     number
+}
+
+/// The entries of a scan, whose keys must be in the order of the scan.
+fn in_order(mut entries: Vec<(u64, u64)>, backwards: bool) -> MapModel {
+    if backwards {
+        entries.reverse();
+    }
+    assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are out of order: {entries:?}");
+    entries.into_iter().collect()
 }
 
 fn map_options() -> map::Options {
@@ -232,10 +242,13 @@ impl Shared for Map<u64, Traced> {
         }
     }
 
-    fn entries(&self) -> MapModel {
-        let entries: Vec<(u64, u64)> =
-            self.iter().map(Result::unwrap).map(|(key, value)| (key, short(&value))).collect();
-        assert!(entries.is_sorted_by(|one, other| one.0 < other.0), "keys are out of order: {entries:?}");
+    fn entries(&self, backwards: bool) -> MapModel {
+        let read = |entry: Result<(u64, Vec<u8>), _>| entry.map(|(key, value)| (key, short(&value))).unwrap();
+        let entries = match backwards {
+            true => self.iter().rev().map(read).collect(),
+            false => self.iter().map(read).collect(),
+        };
+        let entries: Vec<(u64, u64)> = in_order(entries, backwards).into_iter().collect();
         let (filled, others) = entries.split_at(entries.partition_point(|(key, _)| *key < FILLED));
         assert!(filled.is_empty() || filled.len() as u64 == FILLED, "{filled:?}");
         others.iter().map(|(key, value)| (key - FILLED, *value)).collect()
@@ -274,10 +287,10 @@ fn next_step(random: &mut SmallRng, tells_values: bool) -> MapStep {
 
 /// Scans the map. A scan is no instant, but each key that nobody changes meanwhile is found, and
 /// the others are looked up at some instant of it.
-fn scan<T: Shared, const TELLS: bool>(controller: &Controller, map: &T) -> Vec<Call<TELLS>> {
+fn scan<T: Shared, const TELLS: bool>(controller: &Controller, map: &T, backwards: bool) -> Vec<Call<TELLS>> {
     let (scanned, mut found) = (Mutex::default(), MapModel::new());
     record(&scanned, controller, MapStep::Get(0), |_| {
-        found = map.entries();
+        found = map.entries(backwards);
         None
     });
     let call: Call<TELLS> = scanned.into_inner().unwrap().remove(0);
@@ -299,16 +312,16 @@ fn run_threads<T: Shared, const TELLS: bool>(
             let mut random = SmallRng::from_rng(random);
             shuttle::thread::spawn(move || {
                 for number in 0..random.random_range(1..=OPERATIONS / threads) {
-                    let (step, scans) = (next_step(&mut random, TELLS), random.random_range(0..6) == 0);
+                    let (step, turn) = (next_step(&mut random, TELLS), random.random_range(0..12));
                     if !is_kept(thread, number) {
                         continue;
                     }
-                    match scans {
-                        true => {
-                            let found = scan(&controller, &*map);
+                    match turn {
+                        0 | 1 => {
+                            let found = scan(&controller, &*map, turn == 1);
                             calls.lock().unwrap().extend(found);
                         }
-                        false => _ = record(&calls, &controller, step, |step| map.run(step)),
+                        _ => _ = record(&calls, &controller, step, |step| map.run(step)),
                     }
                 }
             })
@@ -333,10 +346,10 @@ fn keys_are_linearizable<T: Shared, const TELLS: bool>(seed: u64) {
             map.run(&MapStep::Upsert(key, random.random_range(0..3)));
         }
     }
-    let start = map.entries();
+    let start = map.entries(false);
     let first = controller.events();
     let calls = run_threads::<T, TELLS>(&controller, &map, &mut random);
-    check(&calls, &start, &map.entries(), &"at the end");
+    check(&calls, &start, &map.entries(false), &"at the end");
     let mut map = Arc::into_inner(map).unwrap();
     map.check();
     drop(map);
@@ -351,7 +364,7 @@ fn keys_are_linearizable<T: Shared, const TELLS: bool>(seed: u64) {
         for image in controller.images(cut, &BUDGET, seed).chain([controller.process_kill(cut)]) {
             let mut map = T::open(&*image.storage());
             map.check();
-            check(&calls, &start, &map.entries(), &image);
+            check(&calls, &start, &map.entries(false), &image);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
 use terrane_pmem::interrupting::{At, Interrupting, interrupt};
@@ -79,12 +80,33 @@ fn a_map_agrees_with_a_btree_map_across_openings() {
                 assert_eq!(entries.unwrap(), model);
                 let first = model.first_key_value().map(|(key, value)| (key.clone(), value.clone()));
                 assert_eq!(map.first().unwrap(), first);
+                let last = model.last_key_value().map(|(key, value)| (key.clone(), value.clone()));
+                assert_eq!(map.last().unwrap(), last);
+                let mut asked: Vec<&str> = model.keys().map(String::as_str).chain(["", "none"]).collect();
+                asked.shuffle(&mut random);
+                let expected: Vec<_> = asked.iter().map(|key| model.get(*key).cloned()).collect();
+                assert_eq!(map.get_many(&asked).unwrap(), expected);
             }
         }
         let from = format!("{:0key_length$}", 50);
         let to = format!("{:0key_length$}", 150);
         let found: Vec<String> = map.range(from.as_str()..&to).unwrap().map(|entry| entry.unwrap().0).collect();
         assert!(found.iter().eq(model.range(from..to).map(|(key, _)| key)));
+        let backwards: Vec<_> = map.iter().rev().map(Result::unwrap).collect();
+        assert!(backwards.iter().rev().map(|(key, value)| (key, value)).eq(&model));
+        // From both ends in turn.
+        let (mut entries, mut expected) = (map.iter().map(Result::unwrap), model);
+        loop {
+            let (found, other) = match random.random() {
+                true => (entries.next(), expected.pop_first()),
+                false => (entries.next_back(), expected.pop_last()),
+            };
+            assert_eq!(found, other);
+            if found.is_none() {
+                break;
+            }
+        }
+        drop(entries);
         map.close().unwrap();
     }
 }

@@ -5,8 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use serde_json::Value;
 
-use crate::measure;
+use crate::measure::{self, Latencies};
+use crate::report::Table;
 
 /// The time of threads that work at once.
 #[derive(Clone, Copy, Debug)]
@@ -52,4 +54,21 @@ pub fn in_threads(threads: usize, work: impl Fn(usize) -> Result<()> + Sync) -> 
         let wall = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
         Ok(Run { wall, present, blocked })
     })
+}
+
+/// The row of a system with a number of threads.
+pub fn row(name: &str, threads: usize) -> String {
+    match threads {
+        1 => format!("{name}, 1 thread"),
+        _ => format!("{name}, {threads} threads"),
+    }
+}
+
+/// Adds the median and the high quantiles of single operations.
+pub fn add_latencies(table: &mut Table, row: &str, system: &str, params: &Value, latencies: &mut Latencies) {
+    for (metric, fraction) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+        if let Some(latency) = latencies.quantile_ns(fraction) {
+            table.figure_in_row(row, system, params, metric, latency as f64, "ns");
+        }
+    }
 }

@@ -3,6 +3,8 @@
 #[cfg(feature = "explorer")]
 mod dropping;
 #[cfg(feature = "explorer")]
+mod executing;
+#[cfg(feature = "explorer")]
 pub mod interrupting;
 mod native;
 mod rehearsed;
@@ -17,6 +19,8 @@ use terrane_storage::File;
 
 #[cfg(feature = "explorer")]
 pub use dropping::{Dropping, Instruction};
+#[cfg(feature = "explorer")]
+pub use executing::Executing;
 pub use native::{Native, Words};
 pub use rehearsed::Rehearsed;
 #[cfg(feature = "explorer")]

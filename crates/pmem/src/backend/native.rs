@@ -98,7 +98,7 @@ impl Native {
     }
 
     #[inline]
-    fn word(&self, offset: u64) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: u64) -> &AtomicU64 {
         match self.mapping.word(offset) {
             Some(word) => word,
             None => outside(offset, self.length()),

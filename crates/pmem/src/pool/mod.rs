@@ -416,16 +416,22 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Checks that a range which the pool's words refer to lies within it.
+    #[inline]
     pub fn check_range(&self, offset: u64, length: u64) -> Result<()> {
         if self.backend.holds(offset, length) && offset >= ROOT {
             return Ok(());
         }
+        Err(self.outside(offset, length))
+    }
+
+    #[cold]
+    fn outside(&self, offset: u64, length: u64) -> Error {
         let reason = format!(
             "the pool or the program refers to {length} bytes there, which are outside of the pool's {} bytes or not \
              aligned to {WORD_LENGTH}",
             self.backend.length()
         );
-        Err(Error::Damaged { pool: self.name.clone(), offset, reason })
+        Error::Damaged { pool: self.name.clone(), offset, reason }
     }
 }
 

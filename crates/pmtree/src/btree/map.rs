@@ -34,6 +34,9 @@ pub trait PersistentMap<const K: usize, const V: usize>: PersistentTree {
 
     /// See [`BTree::range`].
     fn range(&self, keys: (Bound<[u64; K]>, Bound<[u64; K]>), visit: Visit<'_, K, V>) -> Result<()>;
+
+    /// See [`BTree::range_back`].
+    fn range_back(&self, keys: (Bound<[u64; K]>, Bound<[u64; K]>), visit: Visit<'_, K, V>) -> Result<()>;
 }
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> PersistentMap<K, V> for BTree<M, K, V, B> {
@@ -63,5 +66,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> PersistentMap<K, V> 
 
     fn range(&self, keys: (Bound<[u64; K]>, Bound<[u64; K]>), visit: Visit<'_, K, V>) -> Result<()> {
         self.range(keys, visit)
+    }
+
+    fn range_back(&self, keys: (Bound<[u64; K]>, Bound<[u64; K]>), visit: Visit<'_, K, V>) -> Result<()> {
+        self.range_back(keys, visit)
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes as words: inner nodes, and the leaves of all forms that lie in nodes.
 
-use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use smallvec::SmallVec;
 use terrane_pmem::View;
@@ -30,6 +30,13 @@ impl View for Image<'_> {
     }
 }
 
+/// Whether a key comes before another one, found without branches.
+#[inline]
+fn is_less<const K: usize>(one: &[u64; K], other: &[u64; K]) -> bool {
+    let words = one.iter().zip(other).rev();
+    words.fold(false, |is_less, (one, other)| (one < other) | (one == other) & is_less)
+}
+
 impl<const K: usize, const V: usize> Layout<K, V> {
     /// A copy of a node's words.
     pub(super) fn copy(&self, node: impl View) -> Vec<u64> {
@@ -39,16 +46,23 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     /// The index of the child whose keys include a key. The node has at least one child.
     #[inline]
     pub(super) fn child_of(&self, node: impl View, key: &[u64; K]) -> usize {
+        self.last_child(node, |least| !is_less(key, least))
+    }
+
+    /// The index of the last child whose least key passes, which those of lower children do then.
+    /// The node has at least one child, and the first one passes always.
+    #[inline(always)]
+    pub(super) fn last_child(&self, node: impl View, passes: impl Fn(&[u64; K]) -> bool) -> usize {
         // A reader may see a count that no node has, and compares versions afterwards.
-        let (mut low, mut high) = (1, count(node.load(META)).min(self.children));
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            match node.load_array::<K>(Self::child(middle)).cmp(key) {
-                Ordering::Greater => high = middle,
-                Ordering::Less | Ordering::Equal => low = middle + 1,
-            }
+        let (mut last, mut left) = (0, count(node.load(META)).min(self.children));
+        // Without branches on keys, which nobody can predict.
+        while left > 1 {
+            let half = left / 2;
+            let passes = passes(&node.load_array::<K>(Self::child(last + half)));
+            last = select_unpredictable(passes, last + half, last);
+            left -= half;
         }
-        low - 1
+        last
     }
 
     #[inline]
@@ -149,8 +163,26 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     /// The slot and the value of a key.
     #[inline]
     pub(super) fn find(&self, leaf: impl View, key: &[u64; K]) -> Option<(usize, [u64; V])> {
-        let slot = self.slots(leaf).find(|&slot| self.key_at(leaf, slot) == *key)?;
+        let slot = match self.form {
+            Form::Bitmap => self.find_in_bitmap(leaf, key),
+            Form::Sorted | Form::Tagged | Form::Chain => self.slots(leaf).find(|&slot| self.key_at(leaf, slot) == *key),
+        }?;
         Some((slot, self.value_at(leaf, slot)))
+    }
+
+    #[inline]
+    fn find_in_bitmap(&self, leaf: impl View, key: &[u64; K]) -> Option<usize> {
+        for word in 0..self.bitmap_words {
+            let mut left = self.bits(leaf, word);
+            while left != 0 {
+                let slot = word * WORD_BITS + left.trailing_zeros() as usize;
+                if self.key_at(leaf, slot) == *key {
+                    return Some(slot);
+                }
+                left &= left - 1;
+            }
+        }
+        None
     }
 
     /// The entries of a leaf, sorted.

@@ -4,9 +4,10 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use terrane_pmem::{Backend, View};
 
-use super::layout::NEXT;
+use super::layout::{Layout, NEXT};
 use super::method::Method;
-use super::tree::BTree;
+use super::place::Words;
+use super::tree::{BTree, Met, Step};
 use crate::{Result, blocks};
 
 impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
@@ -20,11 +21,6 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         mut visit: impl FnMut(&[u64; K], &[u64; V]) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut from = keys.start_bound().cloned();
-        let lies_behind = |key: &[u64; K]| match keys.end_bound() {
-            Bound::Included(last) => key > last,
-            Bound::Excluded(end) => key >= end,
-            Bound::Unbounded => false,
-        };
         let _guard = self.pool.pin();
         'descend: loop {
             let mut leaf = self.descend(match &from {
@@ -40,15 +36,10 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     continue 'descend;
                 }
                 for (key, value) in &entries {
-                    let lies_before = match &from {
-                        Bound::Included(first) => key < first,
-                        Bound::Excluded(last) => key <= last,
-                        Bound::Unbounded => false,
-                    };
-                    if lies_before {
+                    if !begins(&from.as_ref(), key) {
                         continue;
                     }
-                    if lies_behind(key) || visit(key, value).is_break() {
+                    if !ends(&keys.end_bound(), key) || visit(key, value).is_break() {
                         return Ok(());
                     }
                     from = Bound::Excluded(*key);
@@ -63,6 +54,70 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 match self.meet_linked(&leaf, next)? {
                     Some(met) => leaf = met,
                     None => continue 'descend,
+                }
+            }
+        }
+    }
+
+    /// Visits the entries of a range of keys in descending order, until `visit` breaks. The rest is
+    /// as with [`BTree::range`].
+    pub fn range_back(
+        &self,
+        keys: impl RangeBounds<[u64; K]>,
+        mut visit: impl FnMut(&[u64; K], &[u64; V]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let from = keys.start_bound();
+        let mut to = keys.end_bound().cloned();
+        let _guard = self.pool.pin();
+        loop {
+            let (leaf, least) = self.descend_back(&to)?;
+            let entries = self.entries_of(leaf.node)?;
+            if !leaf.is_current() {
+                continue;
+            }
+            for (key, value) in entries.iter().rev() {
+                if !ends(&to.as_ref(), key) {
+                    continue;
+                }
+                if !begins(&from, key) || visit(key, value).is_break() {
+                    return Ok(());
+                }
+                to = Bound::Excluded(*key);
+            }
+            // While a leaf lives, its least possible key stays: splits and joins keep the left one.
+            match least {
+                Some(least) if begins(&from, &least) => to = Bound::Excluded(least),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The leaf with the greatest possible key in front of a bound, and its least possible key,
+    /// unless it is the first leaf.
+    fn descend_back(&self, to: &Bound<[u64; K]>) -> Result<(Met<'_>, Option<[u64; K]>)> {
+        let passes = |least: &[u64; K]| match to {
+            Bound::Included(last) => least <= last,
+            Bound::Excluded(end) => least < end,
+            Bound::Unbounded => true,
+        };
+        'restart: loop {
+            let Some(mut place) = self.begin() else { continue };
+            let mut least = None;
+            loop {
+                let choose = |node: Words<'_, B>| {
+                    let index = self.layout.last_child(node, passes);
+                    if index > 0 {
+                        least = Some(node.load_array::<K>(Layout::<K, V>::child(index)));
+                    }
+                    index
+                };
+                match self.step_to(&place, choose)? {
+                    Step::Below(child, level) => match self.enter(&place, child, level)? {
+                        Some(below) => place = below,
+                        None => continue 'restart,
+                    },
+                    Step::Leaf => return Ok((place.met, least)),
+                    Step::Changed => continue 'restart,
                 }
             }
         }
@@ -84,5 +139,23 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             ControlFlow::Continue(())
         })?;
         Ok(count)
+    }
+}
+
+/// Whether a key lies behind the beginning of a range.
+fn begins<const K: usize>(from: &Bound<&[u64; K]>, key: &[u64; K]) -> bool {
+    match from {
+        Bound::Included(first) => key >= *first,
+        Bound::Excluded(before) => key > *before,
+        Bound::Unbounded => true,
+    }
+}
+
+/// Whether a key lies in front of the end of a range.
+fn ends<const K: usize>(to: &Bound<&[u64; K]>, key: &[u64; K]) -> bool {
+    match to {
+        Bound::Included(last) => key <= *last,
+        Bound::Excluded(end) => key < *end,
+        Bound::Unbounded => true,
     }
 }

@@ -244,7 +244,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Meets a child or the successor of a node, whose offset was read from it; `None` if the node
     /// has changed. Whoever removes a node changes those that link it first, and unlocks them
     /// afterwards.
-    #[inline]
+    #[inline(always)]
     pub(super) fn meet_linked(&self, above: &Met<'_>, linked: u64) -> Result<Option<Met<'_>>> {
         // The offset means something only if the node has not changed.
         if !above.is_current() {
@@ -277,7 +277,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// The root as the beginning of a way; `None` if it changes meanwhile.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&self) -> Option<Place<'_>> {
         self.begin_above().map(|(_, root)| root)
     }
@@ -289,8 +289,14 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Finds the next node on the way to a key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn step(&self, place: &Place<'_>, key: &[u64; K]) -> Result<Step> {
+        self.step_to(place, |node| self.layout.child_of(node, key))
+    }
+
+    /// Finds the next node on a way, by the index of a child in the words of its parent.
+    #[inline(always)]
+    pub(super) fn step_to(&self, place: &Place<'_>, choose: impl FnOnce(Words<'_, B>) -> usize) -> Result<Step> {
         let Place { met, level: expected } = place;
         let node = self.node(met.node)?;
         let level = level(node.load(META));
@@ -301,7 +307,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             };
         }
         let Some(below) = level.checked_sub(1) else { return Ok(Step::Leaf) };
-        let child = Layout::<K, V>::child_at(node, self.layout.child_of(node, key));
+        let child = Layout::<K, V>::child_at(node, choose(node));
         // A child that was read from a node which changes names anything.
         if !met.is_current() {
             return Ok(Step::Changed);
@@ -317,7 +323,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Goes to a child that was found; `None` if the node above has changed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter<'a>(&'a self, place: &Place<'a>, child: u64, level: u64) -> Result<Option<Place<'a>>> {
         let met = self.meet_linked(&place.met, child)?;
         Ok(met.map(|met| Place { met, level: Some(level) }))

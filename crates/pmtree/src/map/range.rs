@@ -6,40 +6,58 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 use terrane_pmem::{Backend, Native};
 
 use super::key::{Key, KeyWords};
+use super::tree::Order;
+use super::value::Slot;
 use super::{Map, value};
-use crate::Result;
+use crate::{Error, Result};
 
 /// Entries and bytes of values that are read at once.
 const ENTRIES: usize = 64;
 const BYTES: usize = 1 << 18;
 
-/// Entries of a range of keys, in ascending order.
+/// Entries of a range of keys, in ascending order, or from the end ([`Iterator::rev`]).
 ///
 /// An entry that is there from the first call on until the end is given exactly once, and none that
 /// was absent throughout. After an error there are no more.
 #[derive(Debug)]
 pub struct Range<'m, Q: Key + ?Sized, B: Backend = Native> {
     map: &'m Map<Q, B>,
+    /// The keys that were not read yet.
     from: Bound<KeyWords>,
     to: Bound<KeyWords>,
-    read: VecDeque<(Q::Owned, Vec<u8>)>,
+    /// Entries read at the beginning of the range, and those read at its end, both in ascending
+    /// order.
+    first: VecDeque<Entry<Q>>,
+    last: VecDeque<Entry<Q>>,
     is_done: bool,
 }
+
+type Entry<Q> = (<Q as Key>::Owned, Vec<u8>);
 
 impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
     /// All entries, in the order of their keys.
     pub fn iter(&self) -> Range<'_, Q, B> {
-        Range { map: self, from: Bound::Unbounded, to: Bound::Unbounded, read: VecDeque::new(), is_done: false }
+        let (first, last) = (VecDeque::new(), VecDeque::new());
+        Range { map: self, from: Bound::Unbounded, to: Bound::Unbounded, first, last, is_done: false }
     }
 
     /// The entry with the least key.
     pub fn first(&self) -> Result<Option<(Q::Owned, Vec<u8>)>> {
-        let mut first = None;
-        self.tree.scan((Bound::Unbounded, Bound::Unbounded), &mut |key, slot| {
-            first = Some(self.key_of(key).and_then(|key| Ok((key, value::read(self.tree.pool(), slot)?))));
+        self.outermost(Order::Ascending)
+    }
+
+    /// The entry with the greatest key.
+    pub fn last(&self) -> Result<Option<(Q::Owned, Vec<u8>)>> {
+        self.outermost(Order::Descending)
+    }
+
+    fn outermost(&self, order: Order) -> Result<Option<Entry<Q>>> {
+        let mut found = None;
+        self.tree.scan((Bound::Unbounded, Bound::Unbounded), order, &mut |key, slot| {
+            found = Some(self.entry_of(key, slot));
             ControlFlow::Break(())
         })?;
-        first.transpose()
+        found.transpose()
     }
 
     /// The entries of a range of keys, in their order.
@@ -58,18 +76,30 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
     }
 }
 
+impl<Q: Key + ?Sized, B: Backend> Map<Q, B> {
+    /// The entry of a slot. The caller has pinned the pool since before it has read the slot.
+    fn entry_of(&self, key: &[u64], slot: &Slot) -> Result<Entry<Q>> {
+        Ok((self.key_of(key)?, value::read(self.tree.pool(), slot)?))
+    }
+}
+
 impl<Q: Key + ?Sized, B: Backend> Range<'_, Q, B> {
-    fn fill(&mut self) -> Result<()> {
-        let Self { map, from, to, read, .. } = self;
-        let (mut last, mut bytes, mut failure, mut is_done) = (None, 0, None, true);
+    /// Reads entries at one end of the range.
+    fn fill(&mut self, order: Order) -> Result<()> {
+        let Self { map, from, to, first, last, .. } = self;
+        let read = if order == Order::Ascending { first } else { last };
+        let (mut latest, mut bytes, mut failure, mut is_done) = (None, 0, None, true);
         let bounds = (as_slice(from), as_slice(to));
         // The scan pins the pool, so values are there while it runs.
-        map.tree.scan(bounds, &mut |key, slot| {
-            match map.key_of(key).and_then(|owned| Ok((owned, value::read(map.tree.pool(), slot)?))) {
+        map.tree.scan(bounds, order, &mut |key, slot| {
+            match map.entry_of(key, slot) {
                 Ok(entry) => {
                     bytes += entry.1.len();
-                    last = Some(KeyWords::from_slice(key));
-                    read.push_back(entry);
+                    latest = Some(KeyWords::from_slice(key));
+                    match order {
+                        Order::Ascending => read.push_back(entry),
+                        Order::Descending => read.push_front(entry),
+                    }
                 }
                 Err(error) => failure = Some(error),
             }
@@ -77,10 +107,24 @@ impl<Q: Key + ?Sized, B: Backend> Range<'_, Q, B> {
             if is_done { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         self.is_done = is_done;
-        if let Some(key) = last {
-            self.from = Bound::Excluded(key);
+        if let Some(key) = latest {
+            let end = if order == Order::Ascending { &mut self.from } else { &mut self.to };
+            *end = Bound::Excluded(key);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Reads entries at one end, if none are left there. Gives an error, which is the last item.
+    fn prepare(&mut self, order: Order) -> Option<Error> {
+        let read = if order == Order::Ascending { &self.first } else { &self.last };
+        if !read.is_empty() || self.is_done {
+            return None;
+        }
+        let error = self.fill(order).err()?;
+        self.is_done = true;
+        self.first.clear();
+        self.last.clear();
+        Some(error)
     }
 }
 
@@ -96,14 +140,18 @@ impl<Q: Key + ?Sized, B: Backend> Iterator for Range<'_, Q, B> {
     type Item = Result<(Q::Owned, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.read.is_empty()
-            && !self.is_done
-            && let Err(error) = self.fill()
-        {
-            self.is_done = true;
-            self.read.clear();
+        if let Some(error) = self.prepare(Order::Ascending) {
             return Some(Err(error));
         }
-        self.read.pop_front().map(Ok)
+        self.first.pop_front().or_else(|| self.last.pop_front()).map(Ok)
+    }
+}
+
+impl<Q: Key + ?Sized, B: Backend> DoubleEndedIterator for Range<'_, Q, B> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.prepare(Order::Descending) {
+            return Some(Err(error));
+        }
+        self.last.pop_back().or_else(|| self.first.pop_back()).map(Ok)
     }
 }

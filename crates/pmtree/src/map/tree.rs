@@ -6,12 +6,23 @@ use std::ops::{Bound, ControlFlow};
 use terrane_pmem::{Backend, Pool};
 use terrane_storage::Storage;
 
+use super::key::KeyWords;
 use super::value::Slot;
 use crate::btree::{BTree, Census, Extension, Options, PersistentUnsorted};
 use crate::{Error, Result};
 
 /// Calls of a scan: an entry, and whether to continue.
 pub(super) type VisitWords<'a> = &'a mut dyn FnMut(&[u64], &Slot) -> ControlFlow<()>;
+
+/// Look-ups that take turns.
+const BATCH: usize = 8;
+
+/// The order of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Ascending,
+    Descending,
+}
 
 /// A B+-tree with keys of some words. Keys that are given have that number of words.
 pub(super) trait Tree<B: Backend>: Debug + Send + Sync {
@@ -24,7 +35,11 @@ pub(super) trait Tree<B: Backend>: Debug + Send + Sync {
     fn upsert_if(&self, key: &[u64], slot: &Slot, accepts: &dyn Fn(Option<&Slot>) -> bool) -> Result<Option<Slot>>;
     /// Removes an entry if its slot is accepted. Gives the slot.
     fn remove_if(&self, key: &[u64], accepts: &dyn Fn(&Slot) -> bool) -> Result<Option<Slot>>;
-    fn scan(&self, keys: (Bound<&[u64]>, Bound<&[u64]>), visit: VisitWords<'_>) -> Result<()>;
+    /// Looks up keys in turns. Calls `visit` with the number of each and its slot, while the pool
+    /// is pinned.
+    fn get_many(&self, keys: &[KeyWords], visit: &mut dyn FnMut(usize, Option<&Slot>)) -> Result<()>;
+    /// Visits the entries of a range in the order of their keys, or backwards.
+    fn scan(&self, keys: (Bound<&[u64]>, Bound<&[u64]>), order: Order, visit: VisitWords<'_>) -> Result<()>;
     fn check(&mut self, owned: &dyn Fn(&Slot) -> Option<(u64, u64)>) -> Result<Census>;
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -54,8 +69,17 @@ impl<const K: usize, B: Backend> Tree<B> for BTree<PersistentUnsorted, K, 2, B> 
         self.remove_if(&array(key), accepts)
     }
 
-    fn scan(&self, (from, to): (Bound<&[u64]>, Bound<&[u64]>), visit: VisitWords<'_>) -> Result<()> {
-        self.range((from.map(array::<K>), to.map(array::<K>)), |key, slot| visit(key, slot))
+    fn get_many(&self, keys: &[KeyWords], visit: &mut dyn FnMut(usize, Option<&Slot>)) -> Result<()> {
+        let keys: Vec<[u64; K]> = keys.iter().map(|key| array(key)).collect();
+        self.get_many(&keys, BATCH, visit)
+    }
+
+    fn scan(&self, (from, to): (Bound<&[u64]>, Bound<&[u64]>), order: Order, visit: VisitWords<'_>) -> Result<()> {
+        let keys = (from.map(array::<K>), to.map(array::<K>));
+        match order {
+            Order::Ascending => self.range(keys, |key, slot| visit(key, slot)),
+            Order::Descending => self.range_back(keys, |key, slot| visit(key, slot)),
+        }
     }
 
     fn check(&mut self, owned: &dyn Fn(&Slot) -> Option<(u64, u64)>) -> Result<Census> {

@@ -1,14 +1,13 @@
 //! CPU time of operations, one kind at a time and mixed.
 
-use std::ops::{Bound, ControlFlow};
-
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 use terrane_pmem::Native;
 use terrane_pmtree::PersistenceDomain;
 use terrane_storage::RealStorage;
 
-use super::{Kind, Tree, insert, keys, options, value};
+use super::operations::Operation;
+use super::{Kind, Tree, keys, options, value};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Pin};
 use crate::progress::progress;
@@ -17,9 +16,6 @@ use crate::report::{Emit, Table};
 const NODE_LENGTH: u64 = 512;
 /// Writes in a hundred operations of a mix. A half of them are insertions, the others updates.
 const MIXES: [(&str, u64); 4] = [("20 % writes", 20), ("40 % writes", 40), ("60 % writes", 60), ("80 % writes", 80)];
-/// Entries of a scan.
-const SCANNED: usize = 100;
-const METRICS: [&str; 5] = ["insertion", "look-up", "update", "scan of 100", "removal"];
 
 /// Measures each tree.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
@@ -38,13 +34,14 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     drop(pin);
     for (kind, runs) in kinds.iter().zip(runs) {
         let of = |part: usize| runs.iter().map(|figures| figures[part]).collect::<Vec<f64>>();
-        let metrics: Vec<&'static str> = METRICS.into_iter().chain(MIXES.map(|(name, _)| name)).collect();
+        let metrics: Vec<&'static str> =
+            Operation::ALL.iter().map(|operation| operation.name()).chain(MIXES.map(|(name, _)| name)).collect();
         let figures = medians((0..metrics.len()).map(of).collect())?;
         for (metric, figure) in metrics.into_iter().zip(figures) {
             table.figure(kind.name(), &json!({"count": count}), metric, figure, "ns");
         }
     }
-    table.ratios = Some((Kind::BTree.name().to_owned(), vec![METRICS[0], METRICS[1]]));
+    table.ratios = Some((Kind::BTree.name().to_owned(), vec![Operation::Insertion.name(), Operation::LookUp.name()]));
     emit(table)
 }
 
@@ -58,29 +55,13 @@ fn measure(setup: &Setup, kind: Kind, keys: &[super::Key]) -> Result<Vec<f64>> {
         work()?;
         Ok((measure::thread_cpu() - start).as_nanos() as f64 / operations as f64)
     };
-    let mut figures = vec![timed(first.len(), &mut || insert(&tree, first))?];
-    figures.push(timed(first.len(), &mut || {
-        for key in first {
-            ensure!(tree.get(key)? == Some(value(key)), "{key:?} has another value");
-        }
-        Ok(())
-    })?);
-    figures.push(timed(first.len(), &mut || {
-        Ok(first.iter().try_for_each(|key| tree.update(key, &value(key)).map(drop))?)
-    })?);
-    let scans = first.len() / SCANNED;
-    figures.push(timed(scans, &mut || {
-        for key in &first[..scans] {
-            let mut left = SCANNED;
-            tree.range((Bound::Included(*key), Bound::Unbounded), &mut |_, _| {
-                left -= 1;
-                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            })?;
-        }
-        Ok(())
-    })?);
-    let removed = &first[..first.len() / 4];
-    figures.push(timed(removed.len(), &mut || Ok(removed.iter().try_for_each(|key| tree.remove(key).map(drop))?))?);
+    let mut figures = Vec::new();
+    for operation in Operation::ALL {
+        // All keys are in the first half here, also those that are inserted.
+        let keys = operation.keys(first, first);
+        figures.push(timed(keys.len(), &mut || keys.iter().try_for_each(|key| operation.perform(&tree, key)))?);
+    }
+    let removed = Operation::Removal.keys(first, first);
     // Each mix inserts keys of its own.
     let mut new = others.iter();
     for (_, writes) in MIXES {

@@ -2,9 +2,12 @@
 //! In-Memory Index Structures").
 
 mod batches;
+mod latency;
 mod logs;
 mod mixes;
 mod nodes;
+mod operations;
+mod persistence;
 mod profile;
 mod recovery;
 
@@ -34,6 +37,18 @@ pub const EXPERIMENTS: &[Experiment] = &[
         description: "CPU of insertions, look-ups, updates and mixes of 20 to 80 % writes",
         takes: &["rounds", "dir", "count", "full", "seed"],
         run: mixes::run,
+    },
+    Experiment {
+        name: "btree/latency",
+        description: "throughput and latency of each operation by 1 to 4 threads",
+        takes: &["rounds", "dir", "count", "full", "threads", "seed"],
+        run: latency::run,
+    },
+    Experiment {
+        name: "btree/persistence",
+        description: "an insertion in parts: tree, atomicity, fences and flushes, executed on ordinary memory",
+        takes: &["rounds", "dir", "count", "full", "seed"],
+        run: persistence::run,
     },
     Experiment {
         name: "btree/nodes",

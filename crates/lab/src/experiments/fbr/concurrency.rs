@@ -20,6 +20,7 @@ use terrane_pmtree::{PersistenceDomain, Rect};
 use terrane_storage::RealStorage;
 
 use super::{Boxes, FASTEST_FAN_OUT, Kind, NAME, Queries, SELECTIVITY, count_and_sum};
+use crate::experiments::workers::{add_latencies, row};
 use crate::experiments::{Setup, medians};
 use crate::measure::{self, Latencies};
 use crate::progress::progress;
@@ -352,21 +353,6 @@ impl Filled {
 
     fn insert(&self, rect: &Rect<3>) -> Result<()> {
         Ok(self.tree.insert(rect, self.next.fetch_add(1, Ordering::Relaxed))?)
-    }
-}
-
-fn row(name: &str, threads: usize) -> String {
-    match threads {
-        1 => format!("{name}, 1 thread"),
-        _ => format!("{name}, {threads} threads"),
-    }
-}
-
-fn add_latencies(table: &mut Table, row: &str, system: &str, params: &Value, latencies: &mut Latencies) {
-    for (metric, fraction) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
-        if let Some(latency) = latencies.quantile_ns(fraction) {
-            table.figure_in_row(row, system, params, metric, latency as f64, "ns");
-        }
     }
 }
 
