@@ -302,8 +302,8 @@ fn an_insertion_takes_no_more_flushes_and_fences_than_the_papers() {
     let is_within = |costs: [f64; 2], most: [f64; 2]| costs[0] <= most[0] && costs[1] <= most[1];
     assert!(is_within(costs::<Counting<PersistentUnsorted>>(), [4.0, 4.0]));
     assert!(is_within(costs::<Counting<BTreeWal>>(), [12.0, 4.0]));
-    assert!(is_within(costs::<Counting<FastFair>>(), [8.0, 6.0]));
-    assert!(is_within(costs::<Counting<FastFairSp>>(), [8.0, 6.0]));
+    assert!(is_within(costs::<Counting<FastFair>>(), [6.0, 6.0]));
+    assert!(is_within(costs::<Counting<FastFairSp>>(), [6.0, 6.0]));
     assert!(is_within(costs::<Counting<BTreeLs>>(), [3.0, 2.0]));
     // Only the allocator flushes.
     assert!(is_within(costs::<Counting<VolatileBTree>>(), [0.5, 0.5]));
