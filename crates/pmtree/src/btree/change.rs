@@ -21,6 +21,16 @@ pub(super) struct Write {
     pub(super) words: Vec<u64>,
 }
 
+/// An inner node in the pool that gets the first acquired block as a child, by a shift.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Linking {
+    pub(super) parent: u64,
+    /// Number of its children before.
+    pub(super) before: usize,
+    /// The least key of the new child.
+    pub(super) separator: Vec<u64>,
+}
+
 /// New contents for a few words of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Change {
@@ -30,6 +40,9 @@ pub(super) struct Change {
     pub(super) released: u64,
     /// The root, if it changes and is in memory.
     pub(super) memory_root: Option<u64>,
+    /// The node that links a new one, if its words are not among those that are stored. Such a
+    /// change releases nothing.
+    pub(super) linking: Option<Linking>,
     /// What is stored to nodes in the pool.
     pub(super) writes: Vec<Write>,
     /// What is stored to nodes in memory.

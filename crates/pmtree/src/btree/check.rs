@@ -126,6 +126,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     format!("a leaf states {} entries and has {}", self.layout.leaf_count(view), entries.len());
                 return Err(self.damaged(node, reason));
             }
+            if self.layout.has_tag_twice(view) {
+                return Err(self.damaged(node, "two entries have the same tag"));
+            }
             check_keys(&mut entries.iter().map(|(key, _)| *key))?;
             for (owned, length) in entries.iter().filter_map(|(_, value)| (walk.owned)(value)) {
                 if walk.reached.insert(owned, length).is_some() {

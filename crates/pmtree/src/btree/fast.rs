@@ -1,21 +1,26 @@
 //! Sorted leaves with tags, whose entries are shifted without a log: FAST (Hwang and others 2018,
 //! "Endurable Transient Inconsistency in Byte-Addressable Persistent B+-Tree"), for inline values.
 //!
-//! The stores of a shift become durable in their order. Each of them leaves a leaf with the same
-//! entries, except for one store that adds or removes one (T2). A crash leaves at most one slot
-//! that does not count, and the next change of the leaf closes it first.
+//! Free slots lie between entries, and a shift goes to the nearest one, in either direction. Its
+//! stores become durable in their order. Each of them leaves a leaf with the same entries, except
+//! for one store that adds or removes one (T2). A crash leaves at most one slot with a copied tag,
+//! and the next change of the leaf frees it first.
 
-use terrane_pmem::{Backend, LINE_LENGTH, Site, View, WORD_LENGTH};
+use std::ops::Range;
+
+use terrane_pmem::{Backend, Site, View, WORD_LENGTH};
 
 use super::layout::Form;
 use super::method::{Changed, LogEntry, Method};
-use super::node::FIRST_TAG;
+use super::node::{END, FREE};
 use super::sorted::change;
+use super::stores::Stores;
 use super::tree::BTree;
 use crate::Result;
 
 const ORDER: Site = Site::new("btree.fast.order");
-const END: Site = Site::new("btree.fast.end");
+const FREED: Site = Site::new("btree.fast.free");
+const LAST: Site = Site::new("btree.fast.end");
 const VALUE: Site = Site::new("btree.fast.value");
 
 /// Sorted leaves with tags. Only splits, merges and updates of long values are logged.
@@ -30,43 +35,28 @@ pub type FastFairSp = Fast<true>;
 
 impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
     const NAME: &'static str = if INNER_IN_MEMORY { "fast_fair_sp" } else { "fast_fair" };
-    const LAYOUT_ID: u64 = u64::from_le_bytes(if INNER_IN_MEMORY { *b"BTREEFS1" } else { *b"BTREEFF1" });
+    const LAYOUT_ID: u64 = u64::from_le_bytes(if INNER_IN_MEMORY { *b"BTREEFS2" } else { *b"BTREEFF2" });
     const INNER_IN_MEMORY: bool = INNER_IN_MEMORY;
     const FORM: Form = Form::Tagged;
     const IS_DURABLE: bool = true;
     const LOGS_LEAVES: bool = false;
+    const SHIFTS_INNER: bool = !INNER_IN_MEMORY;
 
-    /// The last store, of the new tag, adds the entry.
+    /// The last store adds the entry.
     fn put<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
-        (key, value): (&[u64; K], &[u64; V]),
+        entry: (&[u64; K], &[u64; V]),
         _: LogEntry<'_>,
     ) -> Result<Changed> {
-        close_hole(tree, leaf)?;
-        let layout = &tree.layout;
-        let node = tree.node(leaf)?;
-        let count = layout.tags(node).count();
-        if count == layout.leaf_capacity {
-            return Ok(Changed::Full);
+        free_copied_tag(tree, leaf)?;
+        let Some((free, at)) = room_for(tree, leaf, entry.0)? else { return Ok(Changed::Full) };
+        let new_tag = tree.layout.new_tag(tree.node(leaf)?);
+        let mut stores = Stores::new(tree.backend(), leaf, [ORDER, LAST]);
+        match free < at {
+            true => shift_left(tree, free..at - 1, entry, new_tag, &mut stores)?,
+            false => shift_right(tree, at..free, entry, new_tag, &mut stores)?,
         }
-        let new_tag = layout.new_tag(node);
-        let slot = (0..count).find(|&slot| layout.key_at(node, slot) > *key).unwrap_or(count);
-        let mut stores = Stores::new(tree.backend(), leaf);
-        // The addresses descend, so that each line is flushed once.
-        for moved in (slot..count).rev() {
-            // The target does not count from here on, and has the tag already behind the last one.
-            stores.store(layout.tag(moved + 1), node.load(layout.tag(moved)));
-            for word in (0..K + V).rev() {
-                stores.store(layout.entry(moved + 1) + word, node.load(layout.entry(moved) + word));
-            }
-            // Validates the target, and invalidates the original.
-            stores.store(layout.tag(moved), tag_before(tree, leaf, moved)?);
-        }
-        for (word, &content) in (0..K + V).rev().zip(value.iter().rev().chain(key.iter().rev())) {
-            stores.store(layout.entry(slot) + word, content);
-        }
-        stores.store(layout.tag(slot), new_tag);
         stores.end();
         Ok(Changed::Done)
     }
@@ -91,7 +81,7 @@ impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
         }
     }
 
-    /// The first store removes the entry. The others close the hole.
+    /// One store removes the entry.
     fn take<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
@@ -99,89 +89,111 @@ impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
         key: &[u64; K],
         _: LogEntry<'_>,
     ) -> Result<Changed> {
-        close_hole(tree, leaf)?;
+        free_copied_tag(tree, leaf)?;
         let Some((slot, _)) = tree.layout.find(tree.node(leaf)?, key) else {
             return Err(tree.damaged(leaf, "a leaf has lost an entry while it was locked"));
         };
-        let mut stores = Stores::new(tree.backend(), leaf);
-        stores.store(tree.layout.tag(slot), tag_before(tree, leaf, slot)?);
-        shift_left(tree, leaf, slot, stores)?;
+        free(tree, leaf, slot);
         Ok(Changed::Done)
     }
 }
 
-/// The tag of the slot before a slot.
-fn tag_before<M: Method, const K: usize, const V: usize, B: Backend>(
-    tree: &BTree<M, K, V, B>,
-    leaf: u64,
-    slot: usize,
-) -> Result<u64> {
-    let node = tree.node(leaf)?;
-    Ok(slot.checked_sub(1).map_or(FIRST_TAG, |before| node.load(tree.layout.tag(before))))
+/// Frees a slot durably. The slot behind it has another tag.
+fn free<M: Method, const K: usize, const V: usize, B: Backend>(tree: &BTree<M, K, V, B>, leaf: u64, slot: usize) {
+    let tag = leaf + tree.layout.tag(slot) as u64 * WORD_LENGTH;
+    tree.backend().store(tag, FREE);
+    tree.persist(tag..tag + WORD_LENGTH, FREED);
 }
 
-/// Closes the hole that a crash has left in a shift, if there is one.
-fn close_hole<M: Method, const K: usize, const V: usize, B: Backend>(
+/// Frees the slot that a crash in a shift has left with the tag of the slot before.
+fn free_copied_tag<M: Method, const K: usize, const V: usize, B: Backend>(
     tree: &BTree<M, K, V, B>,
     leaf: u64,
 ) -> Result<()> {
-    while let Some((hole, ..)) = tree.layout.tags(tree.node(leaf)?).find(|(_, before, tag)| before == tag) {
-        shift_left(tree, leaf, hole, Stores::new(tree.backend(), leaf))?;
+    let is_copied = |&(_, before, tag): &(usize, u64, u64)| before == tag && tag != FREE;
+    while let Some((slot, ..)) = tree.layout.tags(tree.node(leaf)?).find(is_copied) {
+        free(tree, leaf, slot);
     }
     Ok(())
 }
 
-/// Moves the entries behind a slot that does not count to the left by one.
-fn shift_left<M: Method, const K: usize, const V: usize, B: Backend>(
+/// The free slot that is nearest to the place of a new key, and the slot of the first greater key,
+/// or the slot that ends all if there is none. `None` if there is no free slot.
+fn room_for<M: Method, const K: usize, const V: usize, B: Backend>(
     tree: &BTree<M, K, V, B>,
     leaf: u64,
-    hole: usize,
-    mut stores: Stores<'_, B>,
+    key: &[u64; K],
+) -> Result<Option<(usize, usize)>> {
+    let (layout, node) = (&tree.layout, tree.node(leaf)?);
+    let end = layout.tags(node).count();
+    let at = layout.slots(node).find(|&slot| layout.key_at(node, slot) > *key).unwrap_or(end);
+    let is_free = |&slot: &usize| node.load(layout.tag(slot)) == FREE;
+    let left = (0..at).rev().find(is_free);
+    let right = (at..end).find(is_free).unwrap_or(end);
+    Ok(match left {
+        // Between the two keys, there may be several.
+        Some(left) if right == layout.leaf_capacity || at - left <= right - at + 1 => Some((left, at)),
+        _ => (right < layout.leaf_capacity).then_some((right, at)),
+    })
+}
+
+/// Moves the entries behind a free slot into it, each to the slot before, and puts a new entry into
+/// the last slot. The addresses ascend, so that each line is flushed once.
+fn shift_left<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
+    slots: Range<usize>,
+    (key, value): (&[u64; K], &[u64; V]),
+    new_tag: u64,
+    stores: &mut Stores<'_, B>,
 ) -> Result<()> {
-    let layout = &tree.layout;
-    let node = tree.node(leaf)?;
-    let count = layout.tags(node).count();
-    for target in hole..count - 1 {
+    let (layout, node) = (&tree.layout, tree.node(stores.node)?);
+    let last = slots.end;
+    for target in slots {
         for word in 0..K + V {
             stores.store(layout.entry(target) + word, node.load(layout.entry(target + 1) + word));
         }
-        // Validates the target, and invalidates the original.
+        // Validates the target. The original has the tag of the slot before from here on.
         stores.store(layout.tag(target), node.load(layout.tag(target + 1)));
     }
-    stores.store(layout.tag(count - 1), 0);
-    stores.end();
+    for (word, &content) in key.iter().chain(value).enumerate() {
+        stores.store(layout.entry(last) + word, content);
+    }
+    stores.store(layout.tag(last), new_tag);
     Ok(())
 }
 
-/// Stores to a node that become durable in their order.
-struct Stores<'a, B> {
-    backend: &'a B,
-    node: u64,
-    /// The line that was stored to since the last fence.
-    dirty: Option<u64>,
-}
-
-impl<'a, B: Backend> Stores<'a, B> {
-    fn new(backend: &'a B, node: u64) -> Self {
-        Self { backend, node, dirty: None }
+/// Moves the entries before a free slot towards it, each to the slot behind, and puts a new entry
+/// into the first slot. The addresses descend, so that each line is flushed once.
+fn shift_right<M: Method, const K: usize, const V: usize, B: Backend>(
+    tree: &BTree<M, K, V, B>,
+    slots: Range<usize>,
+    (key, value): (&[u64; K], &[u64; V]),
+    new_tag: u64,
+    stores: &mut Stores<'_, B>,
+) -> Result<()> {
+    let (layout, node) = (&tree.layout, tree.node(stores.node)?);
+    let (first, free) = (slots.start, slots.end);
+    let tag_of = |slot: usize| node.load(layout.tag(slot));
+    if tag_of(free) == END && free + 1 < layout.leaf_capacity {
+        // Something of an earlier use may lie behind (T10).
+        stores.store(layout.tag(free + 1), END);
     }
-
-    /// Stores a word after all earlier ones. The stores to one line keep their order by themselves,
-    /// so only a change of the line takes a fence.
-    fn store(&mut self, word: usize, value: u64) {
-        let offset = self.node + word as u64 * WORD_LENGTH;
-        let line = offset - offset % LINE_LENGTH;
-        if let Some(dirty) = self.dirty.take().filter(|dirty| *dirty != line) {
-            self.backend.persist(dirty..dirty + LINE_LENGTH, ORDER);
-        }
-        self.backend.store(offset, value);
-        self.dirty = Some(line);
-    }
-
-    /// Makes everything durable.
-    fn end(self) {
-        if let Some(dirty) = self.dirty {
-            self.backend.persist(dirty..dirty + LINE_LENGTH, END);
+    for target in slots.rev().map(|moved| moved + 1) {
+        // Validates the copy of the entry that was here, and invalidates this slot.
+        stores.store(layout.tag(target), tag_of(target - 1));
+        for word in (0..K + V).rev() {
+            stores.store(layout.entry(target) + word, node.load(layout.entry(target - 1) + word));
         }
     }
+    let before = first.checked_sub(1).map_or(FREE, tag_of);
+    stores.store(layout.tag(first), before);
+    for (word, &content) in (0..K + V).rev().zip(value.iter().rev().chain(key.iter().rev())) {
+        stores.store(layout.entry(first) + word, content);
+    }
+    // With another tag, the entry before still counts, and the new one does as well. That word is
+    // lower. So an entry in two lines needs no second flush of the upper one.
+    let is_in_one_line = stores.line(layout.entry(first)) == stores.line(layout.tag(first));
+    let validating = if before == FREE || is_in_one_line { first } else { first - 1 };
+    stores.store(layout.tag(validating), new_tag);
+    Ok(())
 }

@@ -3,7 +3,8 @@
 //!
 //! - word 0, state: 0, or "committed", the length of the body, and the number of this use.
 //! - words 1 and 2: the blocks that the change acquires.
-//! - word 3: the block that it releases.
+//! - word 3: the block that it releases. Or the inner node that gets the first acquired block as a
+//!   child (T9), with the number of its children before.
 //! - then the body: ranges of words, each behind a word that names its place.
 //!
 //! The last word of each later line is its stamp: the number of the use. The stores to one line
@@ -15,11 +16,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, WORD_LENGTH};
+use terrane_pmem::{Backend, LINE_LENGTH, Pool, Site, View, WORD_LENGTH};
 use terrane_storage::sync::{AtomicBool, Condvar, Mutex, Ordering};
 
-use super::change::{ACQUIRED, Change, Write};
-use super::layout::{Form, LOG_START, Layout, ROOT_WORD};
+use super::change::{ACQUIRED, Change, Linking, Write};
+use super::inner;
+use super::layout::{Form, LOG_START, Layout, META, ROOT_WORD, count, level};
 use crate::{Result, blocks};
 
 /// The most concurrent changes.
@@ -53,6 +55,11 @@ const FIRST_SHIFT: u32 = 44;
 const COUNT_SHIFT: u32 = 54;
 const FIELD: u64 = (1 << 10) - 1;
 const OFFSET: u64 = (1 << FIRST_SHIFT) - 1;
+
+/// Word 3 of a change that adds a child to a node: the node's offset, this bit, and the number of
+/// children before.
+const LINKS: u64 = 1;
+const BEFORE_SHIFT: u32 = FIRST_SHIFT;
 
 const NEW: Site = Site::new("btree.log.new");
 const LATER: Site = Site::new("btree.log.later");
@@ -201,7 +208,8 @@ pub(super) fn commit<B: Backend>(backend: &B, entry: &Entry<'_>, change: &Change
     for (number, &block) in change.acquired.iter().enumerate() {
         backend.store(acquired_link(entry, number), block);
     }
-    backend.store(released_link(entry), change.released);
+    let linking = |Linking { parent, before, .. }: &Linking| parent | LINKS | (*before as u64) << BEFORE_SHIFT;
+    backend.store(released_link(entry), change.linking.as_ref().map_or(change.released, linking));
     for (number, &word) in (0..FIRST_WORDS).zip(&body) {
         backend.store(entry + body_word(number), word);
     }
@@ -209,11 +217,16 @@ pub(super) fn commit<B: Backend>(backend: &B, entry: &Entry<'_>, change: &Change
     backend.persist(entry..entry + LINE_LENGTH, COMMIT);
 }
 
-/// Stores the words of a change, durably.
-pub(super) fn apply<B: Backend>(backend: &B, writes: &[Write]) {
-    store(backend, writes);
-    flush_once(backend, writes);
-    backend.fence(APPLY);
+/// Makes a committed change durably, as often as it takes.
+pub(super) fn apply<const K: usize, const V: usize, B: Backend>(backend: &B, layout: &Layout<K, V>, change: &Change) {
+    store(backend, &change.writes);
+    flush_once(backend, &change.writes);
+    // The fences of a shift serve the words above as well.
+    let is_fenced =
+        change.linking.as_ref().is_some_and(|linking| inner::add_child(backend, layout, linking, change.acquired[0]));
+    if !is_fenced {
+        backend.fence(APPLY);
+    }
 }
 
 /// Stores the words of a change.
@@ -247,9 +260,9 @@ pub(super) fn clear<B: Backend>(backend: &B, entry: u64) {
     backend.persist(entry..entry + LINE_LENGTH, CLEAR);
 }
 
-/// Does so where nothing is durable.
+/// Does so where nothing is durable. Word 3 may need word 1, so it is emptied first.
 pub(super) fn clear_volatile<B: Backend>(backend: &B, entry: u64) {
-    let words = (FIRST_ACQUIRED..=RELEASED).chain([STATE]);
+    let words = (FIRST_ACQUIRED..=RELEASED).rev().chain([STATE]);
     for offset in words.map(|number| entry + number * WORD_LENGTH) {
         if backend.load(offset) != 0 {
             backend.store(offset, 0);
@@ -304,7 +317,11 @@ pub(super) fn read<const K: usize, const V: usize, B: Backend>(
     if lines.any(|line| backend.load(line + LATER_WORDS * WORD_LENGTH) != number) {
         return Ok(Found::Announced(acquired));
     }
-    let mut change = Change { acquired, released: backend.load(released_link(entry)), ..Change::default() };
+    let mut change = Change { acquired, ..Change::default() };
+    match backend.load(released_link(entry)) {
+        released if released & LINKS == 0 => change.released = released,
+        linking => change.linking = Some(read_linking(pool, layout, linking, acquired[0])?),
+    }
     let mut number = 0;
     while number < length {
         let place = word(number);
@@ -321,6 +338,33 @@ pub(super) fn read<const K: usize, const V: usize, B: Backend>(
         number += count + 1;
     }
     Ok(Found::Committed(change))
+}
+
+/// Reads the parent of a new node from word 3. It is an error if it cannot be one.
+fn read_linking<const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<K, V>,
+    word: u64,
+    child: u64,
+) -> Result<Linking> {
+    let (parent, before) = (word & OFFSET & !LINKS, (word >> BEFORE_SHIFT) as usize);
+    for node in [parent, child] {
+        blocks::check_own(pool, node, layout.node_length())?;
+    }
+    let [above, below] = [parent, child].map(|node| pool.backend().view(node, layout.node_length()));
+    let (stated, own) = (above.load(META), below.load(META));
+    let is_possible = match count(stated).checked_sub(before) {
+        Some(0) => (1..layout.children).contains(&before),
+        Some(1) => layout.children_of(above).iter().any(|(_, linked)| *linked == child),
+        _ => false,
+    };
+    if level(own) + 1 != level(stated) || !is_possible {
+        return Err(blocks::damaged(pool, parent, format!("the log adds a child to a node of {} ones", count(stated))));
+    }
+    match layout.least_key(below) {
+        Some(separator) => Ok(Linking { parent, before, separator: separator.to_vec() }),
+        None => Err(blocks::damaged(pool, child, "the log links a new node without entries")),
+    }
 }
 
 fn encode(change: &Change) -> Vec<u64> {

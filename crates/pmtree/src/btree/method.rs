@@ -51,6 +51,10 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// Whether every change within a leaf takes a log entry.
     const LOGS_LEAVES: bool;
 
+    /// Whether inner nodes get children by shifts in order, so that the log need not have their
+    /// words (T9). That takes fewer flushes and more fences.
+    const SHIFTS_INNER: bool = false;
+
     /// Adds an entry to a locked leaf. The key is not there.
     fn put<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,

@@ -7,8 +7,11 @@ use terrane_pmem::View;
 
 use super::layout::{BITMAP, Form, Layout, META, NEXT, WORD_BITS, count, level, meta};
 
-/// The tag before that of the first slot.
-pub(super) const FIRST_TAG: u64 = u64::MAX;
+/// The tag of a free slot, and the one before that of the first slot.
+pub(super) const FREE: u64 = u64::MAX;
+
+/// The tag of the first slot from which on nothing counts (T10).
+pub(super) const END: u64 = 0;
 
 /// An entry of a leaf.
 pub(super) type Entry<const K: usize, const V: usize> = ([u64; K], [u64; V]);
@@ -89,8 +92,11 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     /// Number of words from the beginning on that matter in a node which was just filled.
     pub(super) fn used_words(&self, node: &[u64]) -> usize {
         match level(node[META]) {
-            // Tags behind the last entry are 0.
-            0 if self.form == Form::Tagged => self.words,
+            // The tag that ends them included.
+            0 if self.form == Form::Tagged => match self.tags(Image(node)).count() {
+                end if end == self.leaf_capacity => self.entry(end),
+                end => self.tag(end) + 1,
+            },
             0 => self.entry(self.leaf_count(Image(node))),
             _ => Self::child(count(node[META])),
         }
@@ -115,21 +121,31 @@ impl<const K: usize, const V: usize> Layout<K, V> {
                 Some(word * WORD_BITS + bit)
             })
         });
-        let of_tags = self.tags(leaf).filter(|(_, before, tag)| tag != before).map(|(slot, ..)| slot);
+        let of_tags = self.tags(leaf).filter(|(_, before, tag)| tag != before && *tag != FREE).map(|(slot, ..)| slot);
         (0..sorted).chain(of_bitmap).chain(of_tags)
     }
 
-    /// The slots up to the first tag that is 0, each with the tag before it and its own.
+    /// The slots before the one that ends them, each with the tag before it and its own.
     #[inline]
     pub(super) fn tags(&self, leaf: impl View) -> impl Iterator<Item = (usize, u64, u64)> {
         let slots = if self.form == Form::Tagged { self.leaf_capacity } else { 0 };
-        let mut before = FIRST_TAG;
+        let mut before = FREE;
         (0..slots).map_while(move |slot| {
             let tag = leaf.load(self.tag(slot));
             let found = (slot, before, tag);
             before = tag;
-            (tag != 0).then_some(found)
+            (tag != END).then_some(found)
         })
+    }
+
+    /// Whether two entries of a leaf have the same tag.
+    pub(super) fn has_tag_twice(&self, leaf: impl View) -> bool {
+        let mut tags: SmallVec<[u64; 16]> = match self.form {
+            Form::Tagged => self.slots(leaf).map(|slot| leaf.load(self.tag(slot))).collect(),
+            _ => SmallVec::new(),
+        };
+        tags.sort_unstable();
+        tags.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     pub(super) fn leaf_count(&self, leaf: impl View) -> usize {
@@ -204,44 +220,81 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         })
     }
 
-    /// Makes a leaf with these sorted entries.
+    /// The least key of a leaf, or the first one of an inner node, which stands for it. `None` if
+    /// there are no entries.
+    pub(super) fn least_key(&self, node: impl View) -> Option<[u64; K]> {
+        match level(node.load(META)) {
+            0 => self.bounds_of(node).map(|(first, _)| first),
+            _ => (count(node.load(META)) > 0).then(|| node.load_array::<K>(Self::child(0))),
+        }
+    }
+
+    /// Makes a leaf with these sorted entries. Where entries have tags, each is followed by a free
+    /// slot, as long as there is room for that. So few entries have to move for the next ones. The
+    /// last leaf has none, since keys that ascend are added behind the others.
     pub(super) fn fill_leaf(&self, leaf: &mut [u64], next: u64, entries: &[Entry<K, V>]) {
         leaf[META] = meta(0, 0);
         leaf[NEXT] = next;
         leaf[BITMAP..BITMAP + self.bitmap_words].fill(0);
-        if self.form == Form::Tagged {
-            (0..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
+        if self.form != Form::Tagged {
+            return self.add(leaf, entries);
         }
-        self.add(leaf, entries);
+        let mut end = 0;
+        for (index, entry) in entries.iter().enumerate() {
+            let free = if next == 0 { 0 } else { index.min(self.leaf_capacity - entries.len()) };
+            let slot = index + free;
+            (end..slot).for_each(|free| leaf[self.tag(free)] = FREE);
+            self.write_entry(leaf, slot, entry);
+            leaf[self.tag(slot)] = index as u64 + 1;
+            end = slot + 1;
+        }
+        self.end_at(leaf, end);
     }
 
     /// Adds sorted entries to a leaf with room for them. All its keys are smaller.
     pub(super) fn add(&self, leaf: &mut [u64], entries: &[Entry<K, V>]) {
-        // A slot that a crash has left in the middle of a shift takes no room.
-        if self.tags(Image(leaf)).any(|(_, before, tag)| before == tag) {
-            let kept = self.entries_of(Image(leaf));
-            self.fill_leaf(leaf, leaf[NEXT], &kept);
+        let end = self.tags(Image(leaf)).count();
+        if end + entries.len() > self.leaf_capacity {
+            // Free slots lie before the end.
+            let mut all = self.entries_of(Image(leaf));
+            all.extend_from_slice(entries);
+            return self.fill_leaf(leaf, leaf[NEXT], &all);
         }
-        for (key, value) in entries {
+        for (index, entry) in entries.iter().enumerate() {
             let slot = match self.form {
                 Form::Sorted | Form::Chain => count(leaf[META]),
                 Form::Bitmap => self.free_slot(Image(leaf), None).expect("the caller has counted the free slots"),
-                Form::Tagged => self.tags(Image(leaf)).count(),
+                Form::Tagged => end + index,
             };
-            let first = self.entry(slot);
-            leaf[first..first + K].copy_from_slice(key);
-            leaf[first + K..first + K + V].copy_from_slice(value);
+            self.write_entry(leaf, slot, entry);
             match self.form {
                 Form::Sorted | Form::Chain => leaf[META] = meta(0, slot + 1),
                 Form::Bitmap => leaf[BITMAP + slot / WORD_BITS] |= 1 << (slot % WORD_BITS),
-                Form::Tagged => leaf[self.tag(slot)] = self.new_tag(Image(leaf)),
+                Form::Tagged => {
+                    self.end_at(leaf, slot);
+                    leaf[self.tag(slot)] = self.new_tag(Image(leaf));
+                    self.end_at(leaf, slot + 1);
+                }
             }
+        }
+    }
+
+    fn write_entry(&self, leaf: &mut [u64], slot: usize, (key, value): &Entry<K, V>) {
+        let first = self.entry(slot);
+        leaf[first..first + K].copy_from_slice(key);
+        leaf[first + K..first + K + V].copy_from_slice(value);
+    }
+
+    /// Lets the slots of a leaf with tags end at one.
+    fn end_at(&self, leaf: &mut [u64], slot: usize) {
+        if slot < self.leaf_capacity {
+            leaf[self.tag(slot)] = END;
         }
     }
 
     /// A tag that no entry of a leaf has.
     pub(super) fn new_tag(&self, leaf: impl View) -> u64 {
-        self.tags(leaf).map(|(.., tag)| tag).filter(|tag| *tag != FIRST_TAG).max().unwrap_or(0) + 1
+        self.tags(leaf).map(|(.., tag)| tag).filter(|tag| *tag != FREE).max().unwrap_or(END) + 1
     }
 
     /// Removes the entries from a key on.
@@ -253,10 +306,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
             Form::Bitmap => {
                 removed.into_iter().for_each(|slot| leaf[BITMAP + slot / WORD_BITS] &= !(1 << (slot % WORD_BITS)));
             }
-            Form::Tagged => {
-                let first = removed.first().copied().unwrap_or(self.leaf_capacity);
-                (first..self.leaf_capacity).for_each(|slot| leaf[self.tag(slot)] = 0);
-            }
+            Form::Tagged => self.end_at(leaf, removed.first().copied().unwrap_or(self.leaf_capacity)),
         }
     }
 }
@@ -272,7 +322,8 @@ mod tests {
         let (last, others) = entries.split_last().unwrap();
         for hole in 1..layout.leaf_capacity {
             let mut leaf = vec![0; layout.words];
-            layout.fill_leaf(&mut leaf, 7, others);
+            layout.fill_leaf(&mut leaf, 7, &[]);
+            layout.add(&mut leaf, others);
             // The entries from there on were shifted, and the new one is missing.
             for slot in (hole..layout.leaf_capacity).rev() {
                 let (from, to) = (layout.entry(slot - 1), layout.entry(slot));
@@ -282,6 +333,21 @@ mod tests {
             layout.add(&mut leaf, &[*last]);
             assert_eq!(layout.entries_of(Image(&leaf)).as_slice(), entries, "a hole in slot {hole}");
             assert_eq!(leaf[NEXT], 7);
+        }
+    }
+
+    /// A new leaf lies in a block that held another one, whose entries must not come back.
+    #[test]
+    fn a_new_leaf_with_tags_has_its_entries_alone_whatever_its_block_held() {
+        let layout = Layout::<1, 1>::new(192, Form::Tagged).unwrap();
+        let entries: Vec<Entry<1, 1>> = (0..layout.leaf_capacity as u64).map(|key| ([key], [!key])).collect();
+        for count in 0..=layout.leaf_capacity {
+            let mut image = vec![0; layout.words];
+            layout.fill_leaf(&mut image, 7, &entries[..count]);
+            let mut block = vec![9; layout.words];
+            let used = layout.used_words(&image);
+            block[..used].copy_from_slice(&image[..used]);
+            assert_eq!(layout.entries_of(Image(&block)).as_slice(), &entries[..count]);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use terrane_pmem::{Backend, Intent, LINE_LENGTH, Site, View, WORD_LENGTH};
 use terrane_storage::sync::Ordering;
 
-use super::change::{Change, Write};
+use super::change::{Change, Linking, Write};
 use super::layout::{Layout, META, NEXT, count, level, meta};
 use super::log;
 use super::method::{LogEntry, Method};
@@ -80,6 +80,15 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             self.write_new(root, &image);
             change.acquired[1] = in_pool(root);
             change.write_root(self.block, root, M::INNER_IN_MEMORY);
+        } else if M::SHIFTS_INNER {
+            let children = self.layout.children_of(self.node(above.node)?);
+            // These words mark how far a shift has come, so no two may be the same.
+            let is_copied = children.windows(2).any(|pair| pair[0].1 == pair[1].1);
+            if is_copied || children.iter().any(|(_, child)| *child == right) {
+                return Err(self.damaged(above.node, "a node is linked twice"));
+            }
+            let before = children.len();
+            change.linking = Some(Linking { parent: above.node, before, separator: separator.to_vec() });
         } else {
             let before = self.layout.copy(self.node(above.node)?);
             let mut children = self.layout.children_of(Image(&before));
@@ -155,7 +164,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             None => self.store_volatile(&change.writes),
             Some(entry) => {
                 log::commit(self.backend(), &entry, change);
-                log::apply(self.backend(), &change.writes);
+                log::apply(self.backend(), &self.layout, change);
                 log::clear(self.backend(), entry.offset);
             }
         }
@@ -172,7 +181,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let Some(entry) = entry else { return self.make_in_memory(change) };
         if self.is_logged(change) {
             log::commit(self.backend(), &entry, change);
-            log::apply(self.backend(), &change.writes);
+            log::apply(self.backend(), &self.layout, change);
             // While the entry names the blocks, the intent leaves them acquired.
             acquired.finish();
             log::clear(self.backend(), entry.offset);
@@ -201,7 +210,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         released.reserve()?;
         if M::IS_DURABLE {
             log::commit(self.backend(), &entry, change);
-            log::apply(self.backend(), &change.writes);
+            log::apply(self.backend(), &self.layout, change);
         } else {
             self.store_volatile(&change.writes);
             self.backend().store(log::released_link(entry.offset), change.released);

@@ -28,7 +28,7 @@ const VALUES: u64 = 3;
 /// Steps of a random history.
 const STEPS: usize = 90;
 
-const PLACES: [Place; 25] = [
+const PLACES: [Place; 28] = [
     Place::both("btree.bitmap.entry"),
     Place::both("btree.bitmap.move"),
     Place::both("btree.bitmap.put"),
@@ -38,8 +38,11 @@ const PLACES: [Place; 25] = [
     Place::both("btree.create.link"),
     Place::flush("btree.create.root"),
     Place::both("btree.fast.end"),
+    Place::both("btree.fast.free"),
     Place::both("btree.fast.order"),
     Place::both("btree.fast.value"),
+    Place::both("btree.inner.end"),
+    Place::both("btree.inner.order"),
     Place::both("btree.log.apply"),
     Place::both("btree.log.clear"),
     Place::both("btree.log.commit"),
