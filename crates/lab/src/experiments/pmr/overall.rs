@@ -18,7 +18,7 @@ use crate::report::{Emit, Table};
 
 /// One in this many entries is deleted at the end, or fewer: boxes that overlap are slow to find.
 const DELETED: usize = 10;
-const DELETIONS_MAX: usize = 10_000;
+const DELETIONS_MAX: usize = 1_000;
 
 /// The trees: those that the paper compares, and ours with two sizes of leaves.
 const SHAPES: [Shape; 6] = [
