@@ -11,9 +11,9 @@ use super::entries::{Other, counts, recover, rect, search_everything, small, thr
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use terrane_pmem::Traced;
+use terrane_pmtree::Rect;
 use terrane_pmtree::explored::Pmr;
-use terrane_pmtree::pmr::PmrTree;
-use terrane_pmtree::{PersistentRTree, Rect};
+use terrane_pmtree::pmr::{Gap, Options, PmrTree};
 use terrane_storage::event::{Event, PoolEvent};
 use terrane_testkit::crash::{Budget, Controller, NameOrder};
 use terrane_testkit::orders::explore;
@@ -43,9 +43,10 @@ fn what_threads_see_of_a_pm_rtree_and_what_a_crash_leaves_of_it_is_linearizable(
 /// Points beyond all other boxes.
 const SIDES: [[f64; 2]; 4] = [[-99.0, 0.0], [99.0, 0.0], [0.0, -99.0], [0.0, 99.0]];
 
-/// Each thread inserts boxes that reach beyond all others on another side.
-fn no_growth_is_lost(seed: u64) {
-    let options = small::<Pmr>(seed).options;
+/// Each thread inserts a box that reaches beyond all others on another side. Gives whether all of
+/// them are found.
+fn growths_are_kept(seed: u64, gap: Option<Gap>) -> bool {
+    let options = Options { gap, ..small::<Pmr>(seed).options };
     let controller = Controller::new();
     let tree = Arc::new(Tree::create(&*controller.storage(), "tree", &options).unwrap());
     (0..3).for_each(|payload| tree.insert(&rect(payload), payload).unwrap());
@@ -57,17 +58,23 @@ fn no_growth_is_lost(seed: u64) {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    for (rect, payload) in (0..SIDES.len()).map(of) {
-        assert!(PersistentRTree::contains(&*tree, &rect, payload).unwrap(), "{payload} lies outside of its leaf's box");
-    }
-    Arc::into_inner(tree).unwrap().check().unwrap();
+    let are_found = (0..SIDES.len()).map(of).all(|(rect, payload)| tree.contains(&rect, payload).unwrap());
+    let is_sound = Arc::into_inner(tree).unwrap().check().is_ok();
+    are_found && is_sound
 }
 
-/// Hole 3: with the paper's plain store of a union, one of two growths is lost, and the entry is
-/// never found again.
+/// Orders in which a plain store of a union has lost a growth.
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
+/// Hole 3: an entry outside of its leaf's box is never found again.
 #[test]
-fn boxes_that_several_threads_enlarge_contain_the_entries_of_all() {
-    explore("boxes_that_several_threads_enlarge", 16, no_growth_is_lost);
+fn only_plain_stores_of_unions_lose_growths_of_boxes() {
+    explore("only_plain_stores_of_unions", 16, |seed| assert!(growths_are_kept(seed, None)));
+    explore("only_plain_stores_of_unions", 16, |seed| {
+        LOST.fetch_add(usize::from(!growths_are_kept(seed, Some(Gap::Boxes))), Ordering::Relaxed);
+    });
+    let is_one_seed = std::env::var_os("TERRANE_TEST_SEED").is_some();
+    assert!(LOST.load(Ordering::Relaxed) > 0 || is_one_seed, "hole 3");
 }
 
 /// A thread splits leaves, others merge the leaves before them and unlink replaced ones. So they

@@ -1,5 +1,5 @@
-//! The PM-RTREE under several threads: operations that are stopped or interrupted anywhere, the
-//! races that the paper leaves open, and real threads.
+//! The PM-RTREE under several threads: operations that are stopped or interrupted anywhere, and
+//! real threads.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::beside_writers::finds_what_is_always_there;
 use crate::pmr::options;
 use crate::seen::{IMAGES, everything, is_seen_and_gone, point};
 
-type Tree = PmrTree<2, Interrupting>;
+pub type Tree = PmrTree<2, Interrupting>;
 
 /// Every named step outside of the allocator, except that of searches.
 const STEPS: [At; 11] = [
@@ -46,12 +46,7 @@ fn small((leaves, publication): (LeafForm, Publication)) -> Options {
     Options { leaves, publication, ..options(PersistenceDomain::Adr, 4) }
 }
 
-/// Each form of leaves, with the step at which an entry is written and its bit not set.
-fn forms_of_leaves() -> [(Options, &'static str); 2] {
-    [(small(FORMS[0]), "pmr.insert.entry"), (small(FORMS[2]), "pmr.tags.entry")]
-}
-
-fn new_tree(options: &Options, payloads: impl IntoIterator<Item = u64>) -> (Arc<Controller>, Arc<Tree>) {
+pub fn new_tree(options: &Options, payloads: impl IntoIterator<Item = u64>) -> (Arc<Controller>, Arc<Tree>) {
     let controller = Controller::new();
     let tree = Tree::create(&*controller.storage(), "tree", options).unwrap();
     payloads.into_iter().for_each(|payload| tree.insert(&point(payload), payload).unwrap());
@@ -127,68 +122,6 @@ fn a_search_that_is_stopped_keeps_nobody_from_finishing() {
     (0..4).for_each(|payload| assert!(tree.delete(&point(payload), payload).unwrap()));
     assert_eq!(Stopped::end([inserts, searches]), [true, true]);
     check(tree, 4..20, &"a search");
-}
-
-/// Hole 2: with the paper's Algorithm 2, both take the first free slot.
-#[test]
-fn two_insertions_into_one_leaf_take_different_slots() {
-    for (options, step) in forms_of_leaves() {
-        let (_, tree) = new_tree(&options, [1]);
-        let other = tree.clone();
-        let stopped = Stopped::start(At::Fence(step), 0, move || other.insert(&point(2), 2).unwrap());
-        tree.insert(&point(3), 3).unwrap();
-        assert_eq!(Stopped::end([stopped]), [true]);
-        check(tree, [1, 2, 3], &step);
-    }
-}
-
-/// Hole 5: the leaf is split between the insertion's entry and its bit. The paper's version sets
-/// the bit in the leaf that has been copied.
-#[test]
-fn an_insertion_that_a_split_overtakes_is_not_lost() {
-    for (options, step) in forms_of_leaves() {
-        let (_, tree) = new_tree(&options, [1]);
-        let other = tree.clone();
-        let stopped = Stopped::start(At::Fence(step), 0, move || other.insert(&point(2), 2).unwrap());
-        (3..12).for_each(|payload| tree.insert(&point(payload), payload).unwrap());
-        assert_eq!(Stopped::end([stopped]), [true]);
-        check(tree, 1..12, &step);
-    }
-}
-
-/// The split has copied its leaf and is about to link the copies.
-#[test]
-fn a_deletion_that_meets_a_split_is_not_undone_by_it() {
-    for (options, _) in forms_of_leaves() {
-        let (_, tree) = new_tree(&options, 1..5);
-        let other = tree.clone();
-        let stopped = Stopped::start(At::Fence("pmwcas.prepare"), 0, move || other.insert(&point(5), 5).unwrap());
-        assert!(tree.delete(&point(2), 2).unwrap());
-        assert_eq!(Stopped::end([stopped]), [true]);
-        check(tree, [1, 3, 4, 5], &options.leaves);
-    }
-}
-
-/// Hole 0: a version of 8 bits has its old value again after 256 changes of a leaf. A search in
-/// between would take parts of different entries for one.
-#[test]
-fn changes_as_many_as_a_version_has_values_give_no_torn_entry() {
-    for fan_out in [4, 100] {
-        for number in (0..).step_by(if fan_out == 4 { 1 } else { 17 }) {
-            let (_, tree) = new_tree(&options(PersistenceDomain::Adr, fan_out), 0..3);
-            let writer = tree.clone();
-            let write = move || {
-                for payload in 0..128 {
-                    assert!(writer.delete(&point(payload), payload).unwrap());
-                    writer.insert(&point(payload + 3), payload + 3).unwrap();
-                }
-            };
-            let ((), was_interrupted) = interrupt(At::Load, number, write, || _ = found(&tree));
-            if !was_interrupted {
-                break;
-            }
-        }
-    }
 }
 
 /// Splits and merges move entries between leaves and inner nodes.

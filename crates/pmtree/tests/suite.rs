@@ -30,6 +30,7 @@ mod pear_repairs;
 mod pear_states;
 mod pear_threads;
 mod pmr;
+mod pmr_gaps;
 mod pmr_threads;
 mod relied_on;
 mod scenario;

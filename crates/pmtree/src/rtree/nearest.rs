@@ -64,6 +64,7 @@ impl<'q, const D: usize, A: Fn(&Rect<D>, u64) -> bool> Nearest<'q, D, A> {
     }
 
     /// Whether an entry at this distance can be among the closest.
+    #[inline]
     pub(super) fn wants(&self, distance_squared: f64) -> bool {
         self.entries.len() < self.count
             || self.entries.peek().is_some_and(|farthest| distance_squared < farthest.distance_squared)

@@ -48,8 +48,9 @@ pub(super) struct Extent {
     pub(super) visited: usize,
 }
 
-/// Entries that a window has room for at first.
-const HITS: usize = 128;
+/// Entries that a window has room for at first, and how many more when it has that many.
+const HITS: usize = 24;
+const MORE_HITS: usize = 128;
 
 /// Entries that overlap a window.
 pub(super) struct Window<'q, const D: usize> {
@@ -80,6 +81,9 @@ impl<const D: usize> SearchVisitor<D> for Window<'_, D> {
     }
 
     fn found(&mut self, _: &Path, rect: Rect<D>, payload: u64) {
+        if self.hits.len() == HITS {
+            self.hits.reserve(MORE_HITS);
+        }
         self.hits.push((rect, payload));
     }
 }

@@ -1,6 +1,7 @@
 //! The PM-RTREE's evaluation (Lavinsky and Zhang 2022, section 5).
 
 mod data;
+mod data_size;
 mod insert_cost;
 mod mixes;
 mod optimisations;
@@ -29,9 +30,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "pmr/data-size",
-        description: "the same on Random, against the number of entries",
+        description: "the same on Random, and opening after a kill, against the number of entries",
         takes: &["rounds", "dir", "count", "full", "queries", "seed"],
-        run: overall::against_size,
+        run: data_size::run,
     },
     Experiment {
         name: "pmr/insert-cost",
@@ -131,6 +132,10 @@ impl Shape {
         }
     }
 
+    fn fbr_options(&self, domain: PersistenceDomain) -> fbr::Options {
+        fbr::Options { fan_out: self.fan_out, ..fbr::Options::new(domain) }
+    }
+
     fn logged_options(&self, domain: PersistenceDomain) -> logged::Options {
         let logging = if self.kind == Kind::Undo { Logging::Ranges } else { Logging::None };
         logged::Options { fan_out: self.fan_out, logging, ..logged::Options::new(domain) }
@@ -140,10 +145,7 @@ impl Shape {
 fn create<B: Backend + 'static>(storage: &dyn Storage, shape: &Shape, domain: PersistenceDomain) -> Result<Tree<B>> {
     Ok(match shape.kind {
         Kind::Volatile | Kind::Undo => Box::new(LoggedTree::create(storage, NAME, &shape.logged_options(domain))?),
-        Kind::Fbr => {
-            let options = fbr::Options { fan_out: shape.fan_out, ..fbr::Options::new(domain) };
-            Box::new(FbrTree::create(storage, NAME, &options)?)
-        }
+        Kind::Fbr => Box::new(FbrTree::create(storage, NAME, &shape.fbr_options(domain))?),
         Kind::Pmr | Kind::Sequential | Kind::Descriptor | Kind::SequentialDescriptor | Kind::SelfValidating => {
             Box::new(PmrTree::create(storage, NAME, &shape.pmr_options(domain))?)
         }

@@ -16,10 +16,9 @@ use crate::measure::{self, Pin};
 use crate::progress::progress;
 use crate::report::{Emit, Table};
 
-/// One in this many entries is deleted at the end.
+/// One in this many entries is deleted at the end, or fewer: boxes that overlap are slow to find.
 const DELETED: usize = 10;
-/// Numbers of entries, smallest first.
-const SIZES: [u64; 6] = [10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000];
+const DELETIONS_MAX: usize = 1_000;
 
 /// The trees: those that the paper compares, and ours with two sizes of leaves.
 const SHAPES: [Shape; 6] = [
@@ -30,9 +29,6 @@ const SHAPES: [Shape; 6] = [
     Shape { kind: Kind::Pmr, fan_out: 336 },
     Shape { kind: Kind::SelfValidating, fan_out: 96 },
 ];
-/// Those whose growth is of interest.
-const GROWN: [Shape; 2] = [Shape { kind: Kind::Fbr, fan_out: 55 }, Shape { kind: Kind::Pmr, fan_out: 96 }];
-
 /// Measures each data set.
 pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     let count = setup.count(50_000, 1_000_000);
@@ -51,21 +47,16 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Measures growing numbers of Random boxes.
-pub fn against_size(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
-    let most = setup.count(500_000, 5_000_000);
-    for count in SIZES.into_iter().filter(|count| *count <= most) {
-        let queries = setup.options.queries.unwrap_or(100);
-        let Some(data) = DataSet::Random.load(count, queries, setup.options.seed)? else { continue };
-        emit(measure(setup, "pmr/data-size", (DataSet::Random, &data), &GROWN)?)?;
-    }
-    Ok(())
-}
-
-fn measure(setup: &Setup, experiment: &'static str, (set, data): (DataSet, &Data), shapes: &[Shape]) -> Result<Table> {
+/// Inserts, searches and deletes in each tree, and counts the lines that it flushes.
+pub(super) fn measure(
+    setup: &Setup,
+    experiment: &'static str,
+    (set, data): (DataSet, &Data),
+    shapes: &[Shape],
+) -> Result<Table> {
     let (count, queries) = (data.boxes.len(), data.queries.len());
     let mut table = Table::new(experiment, format!("{}: insertion, search and deletion, {count} entries", set.name()));
-    table.note(format!("data: {}; {queries} windows; every {DELETED}th entry is deleted", data.origin));
+    table.note(format!("data: {}; {queries} windows; every {}th entry is deleted", data.origin, deleted_one_in(count)));
     table.note(format!("cpu: an operation on the page cache, median of {} alternating runs", setup.rounds));
     table.note("lines: flushed per operation, counted by a back-end, on no device");
     let pin = Pin::to_one_core()?;
@@ -85,15 +76,13 @@ fn measure(setup: &Setup, experiment: &'static str, (set, data): (DataSet, &Data
     for (shape, times) in shapes.iter().zip(times) {
         let per_step = |step: usize| times.iter().map(|times| times[step]).collect();
         let cpu = medians((0..3).map(per_step).collect())?;
-        let lines = |tree: &Tree<Counting>| {
+        // The counters begin anew at each step, so a step's value is its own.
+        let (mut sum, mut reflush_shares) = (0.0, Vec::new());
+        let (_, lines) = steps(&MemoryStorage::new(), shape, PersistenceDomain::Adr, data, |tree: &Tree<Counting>| {
             let counters = tree.pool().backend().take();
             tree.pool().backend().reset(CPU_CACHE_LENGTH);
-            counters.flushes as f64
-        };
-        // The counters begin anew at each step, so a step's value is its own.
-        let mut sum = 0.0;
-        let (_, lines) = steps(&MemoryStorage::new(), shape, PersistenceDomain::Adr, data, |tree| {
-            sum += lines(tree);
+            reflush_shares.push(counters.reflushes as f64 / counters.flushes as f64);
+            sum += counters.flushes as f64;
             sum
         })?;
         let params = json!({"data": set.name(), "fan_out": shape.fan_out, "count": count, "seed": setup.options.seed});
@@ -112,9 +101,18 @@ fn measure(setup: &Setup, experiment: &'static str, (set, data): (DataSet, &Data
             if !lines_of.is_empty() {
                 table.figure_in_row(&row, system, &params, lines_of, lines[step], "");
             }
+            if step == 0 {
+                // The first share is that of the creation.
+                table.figure_in_row(&row, system, &params, "reflush share", reflush_shares[1], "");
+            }
         }
     }
     Ok(table)
+}
+
+/// One in how many entries is deleted.
+fn deleted_one_in(count: usize) -> usize {
+    DELETED.max(count / DELETIONS_MAX)
 }
 
 /// Inserts, searches and deletes. Gives the number and sum of all hits, and what `meter` has
@@ -142,7 +140,7 @@ fn steps<B: Backend + 'static>(
     }
     let search = lap(&tree, data.queries.len());
     let mut deleted = 0;
-    for (payload, rect) in (0..).zip(&data.boxes).step_by(DELETED) {
+    for (payload, rect) in (0..).zip(&data.boxes).step_by(deleted_one_in(data.boxes.len())) {
         ensure!(tree.delete(rect, payload)?, "entry {payload} is not found");
         deleted += 1;
     }

@@ -7,6 +7,7 @@ use terrane_pmem::{Backend, Guard, Site};
 use super::layout::{BITMAP, DIRTY};
 use super::lock::Locked;
 use super::node::Node;
+use super::reach::Reach;
 use super::split::Outcome;
 use super::tree::{PearTree, Way};
 use crate::Result;
@@ -80,6 +81,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// `None` if nodes have changed meanwhile.
     fn descend(&self, rect: &Rect<D>, guard: &Guard<'_>) -> Result<Option<(Way, Slots)>> {
         let (mut way, mut all_chosen) = (Way::new(), Slots::new());
+        let containing = Reach::containing(rect);
         let mut at = self.root();
         let mut node = self.node(at)?;
         loop {
@@ -97,7 +99,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                     self.check_end(&way)?;
                     return Ok(None);
                 };
-                let chosen = node.least_enlargement(level, node.bitmap(), rect);
+                let chosen = node.least_enlargement(level, node.bitmap(), rect, &containing);
                 let child = chosen.map(|slot| (slot, node.target(level, slot)));
                 if node.sequence() == sequence {
                     break child;

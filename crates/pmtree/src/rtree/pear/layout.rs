@@ -227,13 +227,13 @@ impl<const D: usize> Layout<D> {
 }
 
 /// The greatest `f32` that is not above.
-fn rounded_down(value: f64) -> f32 {
+pub(super) fn rounded_down(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) > value { nearest.next_down() } else { nearest }
 }
 
 /// The least `f32` that is not below.
-fn rounded_up(value: f64) -> f32 {
+pub(super) fn rounded_up(value: f64) -> f32 {
     let nearest = value as f32;
     if f64::from(nearest) < value { nearest.next_up() } else { nearest }
 }

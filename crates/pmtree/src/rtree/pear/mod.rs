@@ -29,6 +29,7 @@ mod node;
 mod open;
 mod options;
 mod placement;
+mod reach;
 mod rebuild;
 mod remove;
 mod repair;

@@ -58,7 +58,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<bool> {
         // Each with its parent.
         let mut candidates = BinaryHeap::from([Candidate { distance_squared: 0.0, node: self.root(), link: None }]);
-        let mut read = 0;
+        let (mut read, mut found) = (0, Vec::new());
         while let Some(Candidate { distance_squared, node: at, link }) = candidates.pop() {
             if !nearest.wants(distance_squared) {
                 break;
@@ -76,29 +76,32 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 return Ok(false);
             }
             let level = node.level();
-            let (sequence, bitmap, found) = loop {
+            // It is likely to be read after this one.
+            if let Some(&Candidate { node: next, link: Some(parent), .. }) = candidates.peek() {
+                self.node(parent)?.prefetch(next);
+            }
+            let (sequence, bitmap) = loop {
                 let Some(sequence) = self.await_even(&node)? else {
                     self.check_dead(link, &node)?;
                     return Ok(false);
                 };
                 let bitmap = node.bitmap();
                 self.settle(&node);
-                let wanted = |slot| {
-                    let rect = node.rect(level, slot);
-                    nearest.wanted(&rect).map(|distance| (distance, rect, node.target(level, slot)))
-                };
-                let found: Vec<_> = slots(bitmap).filter_map(wanted).collect();
+                let wanted = node.matching(level, bitmap, |rect| nearest.wanted(rect).is_some());
+                found.clear();
+                found.extend(slots(wanted).map(|slot| (node.rect(level, slot), node.target(level, slot))));
                 if node.sequence() == sequence {
-                    break (sequence, bitmap, found);
+                    break (sequence, bitmap);
                 }
             };
             if level > 0 {
                 visits.push((at, sequence, bitmap));
             }
-            for (distance_squared, rect, target) in found {
+            for (rect, target) in found.drain(..) {
+                let Some(distance_squared) = nearest.wanted(&rect) else { continue };
                 if level > 0 {
                     candidates.push(Candidate { distance_squared, node: target, link: Some(at) });
-                } else if nearest.wants(distance_squared) {
+                } else {
                     nearest.add(distance_squared, rect, target);
                 }
             }

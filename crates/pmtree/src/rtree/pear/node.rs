@@ -9,6 +9,7 @@ use super::layout::{
     BITMAP, BOXES, DIRTY, FAN_OUT_MAX, KEY, Layout, MASK, META, NEXT, PARENT, PARTNER, SEQUENCE, VOLATILE, is_volatile,
     level_of, slots,
 };
+use super::reach::Reach;
 use super::tree::PearTree;
 use crate::Result;
 use crate::rtree::choose;
@@ -43,8 +44,9 @@ impl<const D: usize, B: Backend> Clone for Node<'_, D, B> {
 
 impl<const D: usize, B: Backend> Copy for Node<'_, D, B> {}
 
-/// Bytes of a node to prefetch while its parent is read. The CPU continues by itself after these.
-const PREFETCHED: u64 = 8 * LINE_LENGTH;
+/// Bytes of a node to prefetch while its parent is read: about as many as an inner node has, and
+/// half of a leaf. More make large windows slower, and fewer make small ones slower.
+const PREFETCHED: u64 = 16 * LINE_LENGTH;
 
 /// A child with its box, or an entry.
 pub(super) type Branch<const D: usize> = (Rect<D>, u64);
@@ -238,8 +240,40 @@ impl<'a, const D: usize, B: Backend> Node<'a, D, B> {
         mask
     }
 
-    /// The slot whose box grows least by including another one.
-    pub(super) fn least_enlargement(&self, level: u64, bitmap: u64, rect: &Rect<D>) -> Option<usize> {
+    /// Which of these slots of an inner node have boxes within reach.
+    #[inline]
+    pub(super) fn within(&self, bitmap: u64, reach: &Reach<D>) -> u64 {
+        // Slots without a child are compared too, which costs less than to skip them.
+        let end = (u64::BITS - bitmap.leading_zeros()) as usize;
+        let bit = |slot: usize, words: &[u64; D]| u64::from(reach.includes(words)) << slot;
+        let within = match self.words {
+            Words::Pool(view) => {
+                (0..end).fold(0, |within, slot| within | bit(slot, &view.load_array(BOXES + slot * D)))
+            }
+            Words::Memory(words) => {
+                (0..end).fold(0, |within, slot| within | bit(slot, &load_array(words, BOXES + slot * D)))
+            }
+        };
+        within & bitmap
+    }
+
+    /// The child of an inner node whose box grows least by including another one. `containing` are
+    /// the boxes that need not grow.
+    pub(super) fn least_enlargement(
+        &self,
+        level: u64,
+        bitmap: u64,
+        rect: &Rect<D>,
+        containing: &Reach<D>,
+    ) -> Option<usize> {
+        let within = self.within(bitmap, containing);
+        if within.is_power_of_two() {
+            return Some(within.trailing_zeros() as usize);
+        }
+        if within != 0 {
+            slots(within).for_each(|slot| self.prefetch(self.target(level, slot)));
+            return choose::least_enlargement(self.rects(level, within), rect).map(|(slot, _)| slot);
+        }
         let mut growths = [f64::INFINITY; FAN_OUT_MAX];
         let mut least = f64::INFINITY;
         self.for_each_rect(level, bitmap, |slot, child| {

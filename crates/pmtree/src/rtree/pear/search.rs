@@ -7,6 +7,7 @@ use terrane_storage::sync::Ordering;
 
 use super::layout::{DIRTY, slots};
 use super::node::Node;
+use super::reach::Reach;
 use super::tree::{PearTree, Way};
 use crate::rtree::rect::Rect;
 use crate::rtree::search::{Exact, Extent, Path, SearchVisitor, ValidatedVisitor, Window};
@@ -65,7 +66,8 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     pub fn window(&self, window: &Rect<D>, mut visit: impl FnMut(&Rect<D>, u64)) -> Result<()> {
         let guard = self.pool.pin();
         let mut hits = Vec::new();
-        self.search(|| Window::new(window), |found| hits = found.into_hits(), &guard)?;
+        let reach = Reach::overlapping(window);
+        self.search(|| Window::new(window), Some(&reach), |found| hits = found.into_hits(), &guard)?;
         hits.iter().for_each(|(rect, payload)| visit(rect, *payload));
         Ok(())
     }
@@ -74,7 +76,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// none. Others may use the tree meanwhile.
     pub fn repair_all(&self) -> Result<()> {
         if self.may_be_stale() {
-            self.search(Everything::default, drop, &self.pool.pin())?;
+            self.search(Everything::default, None, drop, &self.pool.pin())?;
             self.may_be_stale.store(false, Ordering::Release);
         }
         Ok(())
@@ -88,11 +90,12 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     /// the same. No node has the same bitmap with the same number twice, so the entry was absent
     /// between the two.
     pub(super) fn find(&self, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<Option<Way>> {
+        let reach = Reach::containing(rect);
         let mut before: Option<SmallVec<[Visit; 16]>> = None;
         loop {
             let (mut found, mut visits) = (None, SmallVec::new());
             let keep = |target: Exact<'_, D, Visit>| (found, visits) = (target.path, target.visits);
-            self.search(|| Exact::new(rect, payload), keep, guard)?;
+            self.search(|| Exact::new(rect, payload), Some(&reach), keep, guard)?;
             if found.is_some() || before.as_ref() == Some(&visits) {
                 return Ok(found);
             }
@@ -100,16 +103,18 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         }
     }
 
+    /// Reads the children within reach, or all of them.
     fn search<T: ValidatedVisitor<D, Visit>>(
         &self,
         new: impl Fn() -> T,
+        reach: Option<&Reach<D>>,
         keep: impl FnOnce(T),
         guard: &Guard<'_>,
     ) -> Result<()> {
         loop {
             let sequence = self.root_sequence.load(Ordering::SeqCst);
             let (mut target, root) = (new(), self.node(self.root())?);
-            let is_whole = self.visit(None, &root, &mut target, &mut Path::new(), guard)?;
+            let is_whole = self.visit(None, &root, reach, &mut target, &mut Path::new(), guard)?;
             if target.is_satisfied() || is_whole && self.root_sequence.load(Ordering::SeqCst) == sequence {
                 keep(target);
                 return Ok(());
@@ -126,6 +131,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         &self,
         parent: Option<u64>,
         node: &Node<'_, D, B>,
+        reach: Option<&Reach<D>>,
         target: &mut T,
         path: &mut Path,
         guard: &Guard<'_>,
@@ -148,7 +154,7 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
                 self.read_leaf(node, bitmap, target, path);
                 true
             } else {
-                self.read_children(node, (level, bitmap, sequence), target, path, guard)?
+                self.read_children(node, (level, bitmap, sequence), reach, target, path, guard)?
             };
             path.pop();
             if is_whole && node.sequence() == sequence {
@@ -182,19 +188,20 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
         &self,
         node: &Node<'_, D, B>,
         (level, bitmap, sequence): (u64, u64, u64),
+        reach: Option<&Reach<D>>,
         target: &mut T,
         path: &mut Path,
         guard: &Guard<'_>,
     ) -> Result<bool> {
-        let entered = slots(node.matching(level, bitmap, |rect| target.enters(rect)));
-        let children: SmallVec<[u64; 64]> = entered.map(|slot| node.target(level, slot)).collect();
+        let entered = reach.map_or(bitmap, |reach| node.within(bitmap, reach));
+        let children: SmallVec<[u64; 64]> = slots(entered).map(|slot| node.target(level, slot)).collect();
         children.iter().for_each(|child| node.prefetch(*child));
         if node.sequence() != sequence {
             return Ok(false);
         }
         for child in children {
             let child = self.child_of(node, child)?;
-            if !self.visit(Some(node.at), &child, target, path, guard)? {
+            if !self.visit(Some(node.at), &child, reach, target, path, guard)? {
                 self.check_dead(Some(node.at), &child)?;
                 return Ok(false);
             }

@@ -131,6 +131,16 @@ impl<'a, const D: usize> Inner<'a, D> {
         }
     }
 
+    /// Stores the union of a slot's box and another one, as in the paper
+    /// ([`Gap::Boxes`](super::options::Gap::Boxes)).
+    pub(super) fn store_union(&self, slot: usize, rect: &Rect<D>) {
+        let union = self.rect(slot).union(rect);
+        let first = self.place(slot) + 1;
+        for (word, coordinate) in self.words[first..].iter().zip(union.min().iter().chain(union.max())) {
+            word.store(coordinate.to_bits(), Ordering::SeqCst);
+        }
+    }
+
     /// Puts a copy in the place of a child, if that is still there and the node is not frozen.
     pub(super) fn exchange_child(&self, slot: usize, child: u64, copy: u64) -> bool {
         self.words[self.place(slot)].compare_exchange(child, copy, Ordering::SeqCst, Ordering::SeqCst).is_ok()

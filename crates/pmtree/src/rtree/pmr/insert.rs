@@ -6,6 +6,7 @@ use terrane_storage::sync::Ordering;
 
 use super::inner::RESERVED;
 use super::layout::{FROZEN, MAP};
+use super::options::Gap;
 use super::tree::{PmrTree, Way};
 use crate::Result;
 use crate::rtree::LeafForm;
@@ -58,7 +59,10 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             let Some((slot, _)) = choose::least_enlargement(inner.rects(), rect) else {
                 return Err(self.damaged(self.block, "an inner node in memory has no children"));
             };
-            inner.enlarge(slot, rect);
+            match self.has_gap(Gap::Boxes) {
+                true => inner.store_union(slot, rect),
+                false => inner.enlarge(slot, rect),
+            }
             let Some(child) = inner.child_to_change(slot) else {
                 self.copy_node(&way, node, guard)?;
                 return Ok(None);
@@ -71,17 +75,23 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         }
     }
 
-    /// Inserts an entry into a leaf, if that has room and is not frozen.
-    fn insert_into_leaf(&self, stub: u64, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<Outcome> {
-        let reserved = &self.stubs.words(stub)[RESERVED];
+    /// A slot of a leaf that no other insertion gets (P1); `None` if all are used.
+    fn reserve(&self, stub: u64, guard: &Guard<'_>) -> Result<Option<usize>> {
+        if self.has_gap(Gap::Slots) || self.has_gap(Gap::Versions) {
+            return self.first_free_slot(stub, guard);
+        }
+        let (reserved, fan_out) = (&self.stubs.words(stub)[RESERVED], self.layout.fan_out);
         // Others may have counted on behind the last slot.
-        if reserved.load(Ordering::Acquire) >= self.layout.fan_out as u64 {
-            return Ok(Outcome::Full);
+        if reserved.load(Ordering::Acquire) >= fan_out as u64 {
+            return Ok(None);
         }
         let slot = reserved.fetch_add(1, Ordering::AcqRel) as usize;
-        if slot >= self.layout.fan_out {
-            return Ok(Outcome::Full);
-        }
+        Ok((slot < fan_out).then_some(slot))
+    }
+
+    /// Inserts an entry into a leaf, if that has room and is not frozen.
+    fn insert_into_leaf(&self, stub: u64, rect: &Rect<D>, payload: u64, guard: &Guard<'_>) -> Result<Outcome> {
+        let Some(slot) = self.reserve(stub, guard)? else { return Ok(Outcome::Full) };
         let leaf = self.leaf_of(stub);
         match self.layout.leaves {
             LeafForm::Bitmap => self.backend().persist(self.write_entry(leaf, slot, rect, payload), ENTRY),
@@ -93,7 +103,10 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             if found & FROZEN != 0 {
                 return Ok(Outcome::Frozen(slot));
             }
-            if found & (1 << bit) != 0 || found & !MAP != 0 {
+            if found & (1 << bit) != 0 && self.has_gap(Gap::Slots) {
+                return Ok(Outcome::Inserted);
+            }
+            if found & (1 << bit) != 0 || found & !(MAP | self.version_bits()) != 0 {
                 return Err(self.damaged(leaf, "a word of the bitmap is impossible"));
             }
             if self.change_map_word(stub, word, (found, found | 1 << bit), MAP_WORD, guard)? {

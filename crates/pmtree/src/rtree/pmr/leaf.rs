@@ -6,7 +6,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::inner::STUB_MAP;
 use super::layout::{DETACHED, DIRTY, FROZEN, HEADER_END, INCARNATION, Layout, MAP, MAP_BITS, NEXT, SECOND};
-use super::options::Publication;
+use super::options::{Gap, Publication};
 use super::tree::PmrTree;
 use crate::rtree::LeafForm;
 use crate::rtree::rect::Rect;
@@ -131,6 +131,7 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
         site: Site,
         guard: &Guard<'_>,
     ) -> Result<bool> {
+        let new = self.with_version(old, new);
         if let Some(word) = self.word_in_memory(stub, word) {
             return Ok(word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok());
         }
@@ -154,6 +155,9 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
 
     /// Freezes all words of a leaf's bitmap (P3), and gives its valid entries, which are final.
     pub(super) fn freeze(&self, stub: u64, guard: &Guard<'_>) -> Result<Map> {
+        if self.has_gap(Gap::Freezing) {
+            return self.read_map_once(stub, guard);
+        }
         for word in 0..self.layout.map_words {
             if let Some(word) = self.word_in_memory(stub, word) {
                 word.fetch_or(FROZEN, Ordering::SeqCst);

@@ -18,6 +18,7 @@ mod chain;
 mod check;
 mod copy;
 mod delete;
+mod gaps;
 mod inner;
 mod insert;
 mod layout;
@@ -36,6 +37,8 @@ mod tree;
 #[cfg(feature = "baselines")]
 mod unpartitioned;
 
+#[cfg(feature = "explorer")]
+pub use options::Gap;
 pub use options::{Options, Publication};
 pub use tree::PmrTree;
 #[cfg(feature = "baselines")]

@@ -50,8 +50,26 @@ pub struct Options {
     pub fill_min_percent: u8,
     /// Threads that read the leaves when the tree is opened; with 0, one for each processor.
     pub recovery_threads: usize,
+    /// A gap of the paper that is left open, to show that a test finds it. A tree that has had one
+    /// is not opened again.
+    #[cfg(feature = "explorer")]
+    pub gap: Option<Gap>,
     /// The medium, and how the file grows. The layout is the tree's own.
     pub pool: terrane_pmem::Options,
+}
+
+/// Steps of the paper that lose entries or mix them. For tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// Slots are used again, and readers go by a version of 8 bits in each word of the bitmap (hole
+    /// 0).
+    Versions,
+    /// An insertion takes the first free slot and compares the bitmap with itself (hole 2).
+    Slots,
+    /// A box is replaced by a plain store of a union (hole 3).
+    Boxes,
+    /// A leaf is copied without being frozen (hole 5).
+    Freezing,
 }
 
 impl Options {
@@ -66,6 +84,8 @@ impl Options {
             split: Split::default(),
             fill_min_percent: FILL_MIN_PERCENT,
             recovery_threads: 0,
+            #[cfg(feature = "explorer")]
+            gap: None,
             pool: terrane_pmem::Options::new(LAYOUT_ID, domain),
         }
     }

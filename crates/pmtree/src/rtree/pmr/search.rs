@@ -4,6 +4,7 @@
 use smallvec::SmallVec;
 use terrane_pmem::{Backend, Guard};
 
+use super::options::Gap;
 use super::tree::{PmrTree, Way};
 use crate::Result;
 use crate::rtree::rect::Rect;
@@ -42,6 +43,10 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
                 let child = inner.child(slot);
                 if !is_parent {
                     nodes.push(child);
+                    continue;
+                }
+                if self.has_gap(Gap::Versions) {
+                    self.visit_by_versions(child, window, &mut visit, &guard)?;
                     continue;
                 }
                 let leaf = self.leaf_of(child);

@@ -9,7 +9,7 @@ use terrane_storage::sync::{AtomicU64, Ordering};
 use super::inner::{Inner, LEAF, RESERVED, STUB_MAP, inner_words};
 use super::layout::{HEAD, Layout};
 use super::leaf::Map;
-use super::options::{Options, Publication};
+use super::options::{Gap, Options, Publication};
 use crate::rtree::LeafForm;
 use crate::rtree::marks::Marks;
 use crate::rtree::rect::Rect;
@@ -46,6 +46,8 @@ pub struct PmrTree<const D: usize, B: Backend = Native> {
     pub(super) leaves: AtomicU64,
     /// Detached leaves since the last sweep.
     pub(super) detached: AtomicU64,
+    #[cfg(feature = "explorer")]
+    gap: Option<Gap>,
 }
 
 /// The inner nodes on the way to a leaf or a node, each with the slot that was taken.
@@ -72,6 +74,8 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
             root: AtomicU64::new(0),
             leaves: AtomicU64::new(0),
             detached: AtomicU64::new(0),
+            #[cfg(feature = "explorer")]
+            gap: options.gap,
         }
     }
 
@@ -83,6 +87,18 @@ impl<const D: usize, B: Backend> PmrTree<D, B> {
     /// Bytes of memory for inner nodes and for what is known of leaves.
     pub fn memory_bytes(&self) -> u64 {
         self.inners.bytes() + self.stubs.bytes()
+    }
+
+    /// Whether a gap of the paper is left open, which only tests do.
+    #[cfg(feature = "explorer")]
+    pub(super) fn has_gap(&self, gap: Gap) -> bool {
+        self.gap == Some(gap)
+    }
+
+    /// The same without the explorer: never.
+    #[cfg(not(feature = "explorer"))]
+    pub(super) fn has_gap(&self, _: Gap) -> bool {
+        false
     }
 
     pub(super) fn backend(&self) -> &B {
