@@ -50,6 +50,9 @@ impl<const D: usize> ValidatedVisitor<D, Visit> for Everything {
     }
 }
 
+/// Children that are prefetched before the first of them is read. A core has few loads in flight.
+const AHEAD: usize = 3;
+
 impl<const D: usize, B: Backend> PearTree<D, B> {
     /// Whether there is an entry with exactly this box and payload, compared as in
     /// [`PearTree::delete`].
@@ -195,12 +198,15 @@ impl<const D: usize, B: Backend> PearTree<D, B> {
     ) -> Result<bool> {
         let entered = reach.map_or(bitmap, |reach| node.within(bitmap, reach));
         let children: SmallVec<[u64; 64]> = slots(entered).map(|slot| node.target(level, slot)).collect();
-        children.iter().for_each(|child| node.prefetch(*child));
+        children.iter().take(AHEAD).for_each(|child| node.prefetch(*child));
         if node.sequence() != sequence {
             return Ok(false);
         }
-        for child in children {
-            let child = self.child_of(node, child)?;
+        for (number, child) in children.iter().enumerate() {
+            if let Some(later) = children.get(number + AHEAD) {
+                node.prefetch(*later);
+            }
+            let child = self.child_of(node, *child)?;
             if !self.visit(Some(node.at), &child, reach, target, path, guard)? {
                 self.check_dead(Some(node.at), &child)?;
                 return Ok(false);
