@@ -45,7 +45,7 @@ pub fn run(setup: &Setup, emit: &mut Emit<'_>) -> Result<()> {
         let mut table = Table::new("btree/latency", title);
         table.note(format!("wall time, page cache, nodes of {NODE_LENGTH} bytes, {cores} cores"));
         table.note(format!("throughput: median of {} alternating runs; latency: all runs together", setup.rounds));
-        table.note(format!("one operation in {TIMED_OF} is timed; a clock takes some 50 ns of its latency"));
+        table.note(format!("one operation in {TIMED_OF} is timed; its latency includes a reading of the clock"));
         for (kind, number, runs) in &mut outcomes {
             let name = kind.name();
             let params = json!({"count": count, "threads": number, "operation": operation.name()});
