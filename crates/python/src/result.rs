@@ -227,6 +227,10 @@ impl PyAnswer {
     }
 }
 
+fn epsg(srid: i64) -> Option<String> {
+    (srid != 0).then(|| format!("EPSG:{srid}"))
+}
+
 /// The rows of a query, in an order if there is one.
 fn reading(owner: &Owner, rows: Rows, sorting: Option<&Sorting>) -> Result<Reading> {
     Ok(match sorting {
@@ -302,7 +306,14 @@ impl PyAnswer {
             Some(schema) => i64::from(schema.srid()),
             None => self.schema.fields().iter().find_map(|field| srid_of(field)).unwrap_or(0),
         };
-        (srid != 0).then(|| format!("EPSG:{srid}"))
+        epsg(srid)
+    }
+
+    /// The coordinate reference system of each column that holds geometries.
+    #[getter]
+    fn _geometry_crs(&self) -> Vec<(String, Option<String>)> {
+        let srids = self.schema.fields().iter().filter_map(|field| Some((field.name().clone(), srid_of(field)?)));
+        srids.map(|(name, srid)| (name, epsg(srid))).collect()
     }
 
     /// All rows as tuples; with `limit`, the first of them. Geometries are WKT.

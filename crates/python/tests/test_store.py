@@ -136,6 +136,8 @@ def test_planes_with_a_number_keep_it(db):
     assert db["plots"].query().crs == db.sql("SELECT shape FROM plots").crs == "EPSG:25833"
     assert db["plots"].query().gdf().crs.to_epsg() == 25833
     assert db.sql("SELECT 1 AS one").crs is None
+    both = db.sql("SELECT 'POINT(1 2)'::geometry AS bare, shape, 'POINT(13 52)'::geography AS place FROM plots").gdf()
+    assert both.crs is None and both["shape"].crs == "EPSG:25833" and both["place"].crs == "EPSG:4326"
 
 
 @pytest.mark.parametrize(

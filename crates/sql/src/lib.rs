@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod arithmetic;
 mod catalog;
 mod chains;
 mod comparisons;
@@ -30,6 +31,7 @@ mod session;
 mod sort;
 mod statement;
 mod streamed;
+mod sums;
 mod table;
 mod words;
 mod write;

@@ -23,6 +23,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc::channel;
 
 use crate::answer::{Again, Answer, Batches, Ran, Task, panicked, send_batches, stopped, wait_for, wait_or_stop};
+use crate::arithmetic::ArithmeticRule;
 use crate::catalog::{CATALOG, CatalogOptions, SCHEMA, StatementCatalog};
 use crate::comparisons::NumberRule;
 use crate::error::SqlError;
@@ -38,6 +39,7 @@ use crate::prepared::{Execution, Param, Prepared, Step};
 use crate::runner::{Memory, Runner};
 use crate::sort::{self, Sorting};
 use crate::statement::{datasets_of, parse, relations_of};
+use crate::sums;
 use crate::words;
 use crate::write::{self, Transaction};
 
@@ -156,6 +158,7 @@ impl Session {
         functions::all().for_each(|function| context.register_udf((*function).clone()));
         context.register_udf((*words::udf()).clone());
         functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
+        context.register_udaf(sums::sum());
         functions::all_windows().for_each(|function| context.register_udwf(function));
         register_operators(&context)?;
         Ok(Self {
@@ -494,10 +497,15 @@ impl Drop for Session {
     }
 }
 
-/// Geographies are measured on the sphere. Numbers are compared before their types are made equal.
+/// Geographies are measured on the sphere. Numbers are compared before their types are made equal,
+/// and integers added and multiplied after it.
 fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let rules: [Arc<dyn AnalyzerRule + Send + Sync>; 2] = [Arc::new(GeographyRule), Arc::new(NumberRule)];
-    rules.into_iter().chain(Analyzer::new().rules).chain([Arc::new(LateralRule) as _]).collect()
+    rules
+        .into_iter()
+        .chain(Analyzer::new().rules)
+        .chain([Arc::new(ArithmeticRule) as _, Arc::new(LateralRule) as _])
+        .collect()
 }
 
 fn register_operators(context: &SessionContext) -> Result<(), SqlError> {

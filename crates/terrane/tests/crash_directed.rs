@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::crash::{Effort, WorkedOn, explore, recover};
+use crate::support::crash::{Effort, Recovered, explore, recover};
 use crate::support::workload::{MAIN, Plan, Runner, Step, first_schema, options, state_of};
 use crate::support::{record, seeded};
 use rand::rngs::SmallRng;
@@ -232,7 +232,7 @@ fn an_import_is_stored_as_a_whole_or_not_at_all() {
     explore(&plan, Durability::None, seed, Effort::sampled(5, 10));
     let (controller, _) = crate::support::crash::run(&plan, Durability::Power);
     let image = controller.process_kill(controller.events());
-    recover(&image, &plan, Durability::Power, plan.steps.len(), &mut WorkedOn::new());
+    recover(&image, &plan, Durability::Power, plan.steps.len(), &mut Recovered::default());
     assert_eq!(&state_of(&Store::open_on(image.storage(), options(Durability::Power)).unwrap()), &plan.states[5]);
 }
 

@@ -65,7 +65,7 @@ def pl(result):
 
 
 def gdf(result):
-    """All rows as a geopandas.GeoDataFrame, with the reference system of the dataset."""
+    """All rows as a geopandas.GeoDataFrame. Each column of geometries has its reference system."""
     geopandas = _need("geopandas", "gdf()")
     columns = result.geometry_columns
     places = result.point_columns
@@ -79,9 +79,10 @@ def gdf(result):
     frame = _frame(_need("pandas", "gdf()"), arrow(result))
     if columns:
         shapely = _need("shapely", "gdf()")
-        for column in columns:
-            frame[column] = shapely.from_wkb(frame[column].to_numpy())
-        return geopandas.GeoDataFrame(frame, geometry=columns[0], crs=result.crs)
+        for column, crs in result._geometry_crs:
+            shapes = shapely.from_wkb(frame[column].to_numpy())
+            frame[column] = geopandas.GeoSeries(shapes, crs=crs, index=frame.index)
+        return geopandas.GeoDataFrame(frame, geometry=columns[0])
     x, y = places
     points = geopandas.points_from_xy(frame[x], frame[y])
     empty = frame[x].isna() | frame[y].isna()

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::workload::{Held, MAIN, PLACES, Plan, Runner, State, Step, options, state_of};
@@ -123,8 +124,25 @@ pub fn violation(plan: &Plan, durability: Durability, acknowledged: usize, found
     None
 }
 
-/// What stores held that were worked on after a recovery, by what was on their disks.
-pub type WorkedOn = HashMap<u64, State>;
+/// What recovered stores held. Millions of disks hold a few thousand states, so each state is kept
+/// once.
+#[derive(Default)]
+pub struct Recovered {
+    distinct: Vec<Rc<State>>,
+    /// States of stores that were worked on, by what was on their disks.
+    worked_on: HashMap<u64, Rc<State>>,
+}
+
+impl Recovered {
+    fn keep(&mut self, found: State) -> Rc<State> {
+        // Most states are those of the last few disks.
+        if let Some(known) = self.distinct.iter().rev().find(|known| ***known == found) {
+            return known.clone();
+        }
+        self.distinct.push(Rc::new(found));
+        self.distinct[self.distinct.len() - 1].clone()
+    }
+}
 
 /// Recovers on an image and looks at everything; what the store holds then. What works on where the
 /// same disk holds the same is not tried again.
@@ -133,8 +151,8 @@ pub fn recover(
     plan: &Plan,
     durability: Durability,
     acknowledged: usize,
-    worked_on: &mut WorkedOn,
-) -> State {
+    recovered: &mut Recovered,
+) -> Rc<State> {
     let controller = image.restart();
     let storage = controller.storage();
     let check = |what: &str, ok: bool, details: &dyn Fn() -> String| {
@@ -144,7 +162,7 @@ pub fn recover(
         Ok(store) => store,
         Err(error) => panic!("cannot reopen: {error}\n{} after {acknowledged} steps", image.describe()),
     };
-    let found = state_of(&store);
+    let found = recovered.keep(state_of(&store));
     check_state(image, plan, durability, acknowledged, &found);
     let check_all = |store: &Store| {
         let report = store.check(false).unwrap();
@@ -164,7 +182,7 @@ pub fn recover(
     check("stray files", files.len() as u64 == named, &|| format!("{files:?}, {named} of them in use"));
     check("stray manifest", !storage.exists("MANIFEST.new").unwrap(), &String::new);
     let disk = controller.process_kill(controller.events()).hash_contents();
-    if worked_on.get(&disk) == Some(&found) {
+    if recovered.worked_on.get(&disk) == Some(&found) {
         return found;
     }
     if let Ok(dataset) = store.dataset(MAIN) {
@@ -187,9 +205,9 @@ pub fn recover(
         check("works on", dataset.get(&Key::Int(777)).unwrap() == Some(record), &String::new);
         assert!(dataset.delete(&Key::Int(777)).unwrap());
         let now = state_of(&store);
-        check("works on", now == found, &|| format!("{now:?} instead of {found:?}"));
+        check("works on", now == *found, &|| format!("{now:?} instead of {found:?}"));
     }
-    worked_on.insert(disk, found.clone());
+    recovered.worked_on.insert(disk, found.clone());
     found
 }
 
@@ -223,7 +241,7 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
     let Effort { stride, again, exhaustive_pending, samples } = if is_soak() { soaked } else { effort };
     let budget = |samples| Budget { exhaustive_pending, samples, ..Budget::default() };
     let mut images = 0;
-    let mut looked = Looked { plan, durability, found: HashMap::new(), worked_on: WorkedOn::new() };
+    let mut looked = Looked { plan, durability, found: HashMap::new(), recovered: Recovered::default() };
     let log = controller.log();
     let mut acknowledged = 0;
     for cut in 0..=controller.events() {
@@ -257,14 +275,14 @@ pub fn explore(plan: &Plan, durability: Durability, seed: u64, effort: Effort) -
 struct Looked<'p> {
     plan: &'p Plan,
     durability: Durability,
-    found: HashMap<(bool, u64), State>,
-    worked_on: WorkedOn,
+    found: HashMap<(bool, u64), Rc<State>>,
+    recovered: Recovered,
 }
 
 impl Looked<'_> {
     /// Recovers on an image, or remembers what was found on it; whether it is new.
     fn look(&mut self, image: &Image, acknowledged: usize) -> bool {
-        let Self { plan, durability, found, worked_on } = self;
+        let Self { plan, durability, found, recovered } = self;
         // After a kill, what was not synced is there and can still be lost.
         match found.entry((image.crash() == Crash::ProcessKill, image.hash_contents())) {
             Entry::Occupied(found) => {
@@ -272,7 +290,7 @@ impl Looked<'_> {
                 false
             }
             Entry::Vacant(place) => {
-                place.insert(recover(image, plan, *durability, acknowledged, worked_on));
+                place.insert(recover(image, plan, *durability, acknowledged, recovered));
                 true
             }
         }
