@@ -1,9 +1,13 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import terrane
+
+# Jobs in the background ignore it, and what Ctrl-C stops would go on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
