@@ -143,7 +143,10 @@ fn beyond(error: ArrowError, data_type: &DataType) -> DataFusionError {
     match error {
         ArrowError::ArithmeticOverflow(text) => {
             let term = text.trim_start_matches("Overflow happened on: ");
-            exec_datafusion_err!("{term} is beyond the range of {}: cast it to DOUBLE or DECIMAL(38)", name_of(data_type))
+            exec_datafusion_err!(
+                "{term} is beyond the range of {}: cast it to DOUBLE or DECIMAL(38)",
+                name_of(data_type)
+            )
         }
         other => DataFusionError::ArrowError(Box::new(other), None),
     }

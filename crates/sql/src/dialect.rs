@@ -1,10 +1,13 @@
-//! The dialect: that of PostgreSQL, without arguments that are named by expressions.
+//! The dialect: that of PostgreSQL, with two differences to that of the parser.
 //!
-//! To find such names, the parser reads each argument of a function twice, and so an argument of
-//! nested calls twice for each level.
+//! Arguments are not named by expressions. To find such names, the parser reads each argument of a
+//! function twice, and so an argument of nested calls twice for each level.
+//!
+//! `a IS DISTINCT FROM b AND c` has the condition `c`. The parser would compare `a` with `b AND c`.
 
 use std::any::TypeId;
 
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -56,6 +59,19 @@ impl Dialect for SqlDialect {
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         POSTGRES.get_next_precedence(parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser, expr: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        let is_negated = parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]);
+        if !is_negated && !parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            return None;
+        }
+        let other = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        let sides = other.map(|other| (Box::new(expr.clone()), Box::new(other)));
+        Some(sides.map(|(left, right)| match is_negated {
+            true => Expr::IsNotDistinctFrom(left, right),
+            false => Expr::IsDistinctFrom(left, right),
+        }))
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {

@@ -105,7 +105,7 @@ fn type_name(field: &Field) -> String {
     }
 }
 
-/// Names values that a query gives twice, as DuckDB does, and finds queries that lock rows.
+/// Names the values of queries, and finds queries that lock rows.
 struct Queries;
 
 impl VisitorMut for Queries {
@@ -115,7 +115,7 @@ impl VisitorMut for Queries {
         let mut bodies = vec![&mut *query.body];
         while let Some(body) = bodies.pop() {
             match body {
-                SetExpr::Select(select) => name_repeated(&mut select.projection),
+                SetExpr::Select(select) => name_values(&mut select.projection),
                 SetExpr::SetOperation { left, right, .. } => bodies.extend([&mut **left, &mut **right]),
                 _ => {}
             }
@@ -124,26 +124,49 @@ impl VisitorMut for Queries {
     }
 }
 
-/// Names the second one of equal columns: `id, id` gives `id` and `id_1`.
-fn name_repeated(items: &mut [SelectItem]) {
-    let mut seen = HashSet::new();
+/// Names the values of a query: expressions by their text, as `avg(depth)`, and casts by what they
+/// cast. The second one of a name has a number: `id, id::TEXT` gives `id` and `id_1`.
+fn name_values(items: &mut [SelectItem]) {
+    let aliases = items.iter().filter_map(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(folded(alias)),
+        _ => None,
+    });
+    let mut names: HashSet<String> = aliases.collect();
+    let mut texts = HashSet::new();
     for item in items {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
         let text = expr.to_string();
-        if seen.insert(text.clone()) {
+        let is_first = texts.insert(text.clone());
+        let (name, has_name) = match column_of(expr) {
+            Some(column) => (folded(column), true),
+            None => (text, false),
+        };
+        // Columns of two tables may have one name.
+        let is_column = matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_));
+        let is_free = names.insert(name.clone());
+        if is_first && has_name && (is_free || is_column) {
             continue;
         }
-        let name = match &*expr {
-            Expr::CompoundIdentifier(names) => names.last().map_or(text, |name| name.value.clone()),
-            Expr::Identifier(name) => name.value.clone(),
-            _ => text,
-        };
-        let free = (1..).map(|number| format!("{name}_{number}")).find(|name| seen.insert(name.clone()));
-        if let Some(free) = free {
+        let mut names_of = std::iter::once(name.clone()).chain((1..).map(|number| format!("{name}_{number}")));
+        if let Some(name) = if is_free { names_of.next() } else { names_of.find(|name| names.insert(name.clone())) } {
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-            *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', free) };
+            *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
         }
     }
+}
+
+/// The column that an expression is, or casts.
+fn column_of(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(names) => names.last(),
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => column_of(expr),
+        _ => None,
+    }
+}
+
+fn folded(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 /// Puts the tables of a `WITH` into the outermost queries of a statement.

@@ -11,6 +11,7 @@ mod arithmetic;
 mod catalog;
 mod chains;
 mod comparisons;
+mod counts;
 mod dialect;
 mod error;
 mod files;

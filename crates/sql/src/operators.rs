@@ -1,10 +1,12 @@
 //! The operators of geometries: `&&` (the boxes share a point), `~` and `@` (the box contains the
-//! other, or lies in it) and `<->` (the distance).
+//! other, or lies in it) and `<->` (the distance). Aggregates of a value and of a cast of it are
+//! told apart.
 
 use arrow_schema::DataType;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
@@ -39,5 +41,15 @@ impl ExprPlanner for SpatialOperators {
         }
         let call = ScalarFunction::new_udf(udf(function), vec![raw.left, raw.right]);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+    /// Names casts, which the names of aggregates leave out: `avg(id), avg(id::DOUBLE)`.
+    fn plan_aggregate(&self, mut raw: RawAggregateExpr) -> Result<PlannerResult<RawAggregateExpr>> {
+        for argument in &mut raw.args {
+            if argument.exists(|expr| Ok(matches!(expr, Expr::Cast(_) | Expr::TryCast(_))))? {
+                let name = argument.to_string();
+                *argument = std::mem::take(argument).alias(name);
+            }
+        }
+        Ok(PlannerResult::Original(raw))
     }
 }

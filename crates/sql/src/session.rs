@@ -26,6 +26,7 @@ use crate::answer::{Again, Answer, Batches, Ran, Task, panicked, send_batches, s
 use crate::arithmetic::ArithmeticRule;
 use crate::catalog::{CATALOG, CatalogOptions, SCHEMA, StatementCatalog};
 use crate::comparisons::NumberRule;
+use crate::counts;
 use crate::error::SqlError;
 use crate::files::CallerTables;
 use crate::functions;
@@ -158,6 +159,7 @@ impl Session {
         functions::all().for_each(|function| context.register_udf((*function).clone()));
         context.register_udf((*words::udf()).clone());
         functions::all_aggregates().for_each(|aggregate| context.register_udaf(aggregate));
+        context.register_udaf(counts::count());
         context.register_udaf(sums::sum());
         functions::all_windows().for_each(|function| context.register_udwf(function));
         register_operators(&context)?;
