@@ -1,11 +1,14 @@
-//! Integers beyond their range are an error, as in PostgreSQL and DuckDB.
+//! Arithmetic of integers as in PostgreSQL and DuckDB: beyond their range it is an error, and numbers
+//! become integers by rounding.
 //!
-//! DataFusion would wrap sums, differences, products and negations around. Decimals and intervals
-//! are checked there, and floats have infinities.
+//! DataFusion would wrap sums, differences, products and negations around, and cut fractions off.
+//! Decimals and intervals are checked there, and floats have infinities.
 
 use std::sync::{Arc, LazyLock};
 
-use arrow_array::Datum;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, Datum};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, neg, sub};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -15,14 +18,14 @@ use datafusion::common::{
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, TryCast, Volatility, cast,
 };
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::comparisons::with_expressions;
 
-/// Rewrites the arithmetic of integers, after types were made equal.
+/// Rewrites the arithmetic of integers and casts to them, after types were made equal.
 #[derive(Debug)]
 pub(crate) struct ArithmeticRule;
 
@@ -53,6 +56,14 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             }
             (function, vec![*binary.left, *binary.right])
         }
+        Expr::Cast(cast) if cast.field.data_type().is_integer() => {
+            let expr = Box::new(rounded(*cast.expr, schema));
+            return Transformed::yes(Expr::Cast(Cast { expr, ..cast }));
+        }
+        Expr::TryCast(cast) if cast.field.data_type().is_integer() => {
+            let expr = Box::new(rounded(*cast.expr, schema));
+            return Transformed::yes(Expr::TryCast(TryCast { expr, ..cast }));
+        }
         Expr::Negative(operand) if integer(&operand).is_some_and(|data_type| data_type.is_signed_integer()) => {
             (&NEGATIVE, vec![*operand])
         }
@@ -61,14 +72,28 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), operands)))
 }
 
+/// A number without fraction. Of two that are equally near, a float becomes the even one, and a
+/// decimal the greater one in size.
+fn rounded(expr: Expr, schema: &DFSchema) -> Expr {
+    match expr.get_type(schema) {
+        Ok(data_type) if data_type.is_floating() => {
+            Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&ROUND_EVEN), vec![expr]))
+        }
+        Ok(DataType::Decimal128(precision, scale)) if scale > 0 => cast(expr, DataType::Decimal128(precision, 0)),
+        Ok(DataType::Decimal256(precision, scale)) if scale > 0 => cast(expr, DataType::Decimal256(precision, 0)),
+        _ => expr,
+    }
+}
+
 static PLUS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Plus));
 static MINUS: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Minus));
 static TIMES: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Times));
 static NEGATIVE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::Negative));
+static ROUND_EVEN: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| function(Operation::RoundEven));
 
 fn function(operation: Operation) -> Arc<ScalarUDF> {
     let signature = Signature::user_defined(Volatility::Immutable);
-    Arc::new(ScalarUDF::new_from_impl(CheckedArithmetic { operation, signature }))
+    Arc::new(ScalarUDF::new_from_impl(IntegerFunction { operation, signature }))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,21 +102,24 @@ enum Operation {
     Minus,
     Times,
     Negative,
+    /// To the nearest integer, and to the even one of two.
+    RoundEven,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct CheckedArithmetic {
+struct IntegerFunction {
     operation: Operation,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for CheckedArithmetic {
+impl ScalarUDFImpl for IntegerFunction {
     fn name(&self) -> &'static str {
         match self.operation {
             Operation::Plus => "plus",
             Operation::Minus => "minus",
             Operation::Times => "times",
             Operation::Negative => "negative",
+            Operation::RoundEven => "round_even",
         }
     }
 
@@ -122,6 +150,7 @@ impl ScalarUDFImpl for CheckedArithmetic {
             (Operation::Minus, [left, right]) => sub(left.as_ref(), right.as_ref()),
             (Operation::Times, [left, right]) => mul(left.as_ref(), right.as_ref()),
             (Operation::Negative, [operand]) => neg(operand.get().0),
+            (Operation::RoundEven, [operand]) => round_even(operand.get().0),
             _ => return Err(internal_datafusion_err!("{} has {} operands", self.name(), operands.len())),
         };
         let result = result.map_err(|error| beyond(error, data_type))?;
@@ -130,6 +159,16 @@ impl ScalarUDFImpl for CheckedArithmetic {
             false => Ok(ColumnarValue::Array(result)),
         }
     }
+}
+
+fn round_even(floats: &dyn Array) -> Result<ArrayRef, ArrowError> {
+    if let Some(floats) = floats.as_primitive_opt::<Float64Type>() {
+        return Ok(Arc::new(floats.unary::<_, Float64Type>(f64::round_ties_even)));
+    }
+    if let Some(floats) = floats.as_primitive_opt::<Float32Type>() {
+        return Ok(Arc::new(floats.unary::<_, Float32Type>(f32::round_ties_even)));
+    }
+    Err(ArrowError::InvalidArgumentError(format!("{} is not rounded", floats.data_type())))
 }
 
 fn datum(value: &ColumnarValue) -> Result<Box<dyn Datum>> {
