@@ -1,5 +1,5 @@
-//! Arithmetic of integers as in PostgreSQL and DuckDB: beyond their range it is an error, and numbers
-//! become integers by rounding.
+//! Arithmetic of integers as in PostgreSQL and DuckDB: beyond their range it is an error, and
+//! numbers become integers by rounding.
 //!
 //! DataFusion would wrap sums, differences, products and negations around, and cut fractions off.
 //! Decimals and intervals are checked there, and floats have infinities.
@@ -72,8 +72,8 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(function), operands)))
 }
 
-/// A number without fraction. Of two that are equally near, a float becomes the even one, and a
-/// decimal the greater one in size.
+/// A number without a fraction. Half-way between two, a float becomes the even one, and a decimal
+/// the one further from zero.
 fn rounded(expr: Expr, schema: &DFSchema) -> Expr {
     match expr.get_type(schema) {
         Ok(data_type) if data_type.is_floating() => {

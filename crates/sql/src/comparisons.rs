@@ -142,6 +142,13 @@ impl NumberKind {
 }
 
 fn kind_of(expr: &Expr, schema: &dyn ExprSchema) -> Option<NumberKind> {
+    if let Expr::Case(case) = expr {
+        // Its type is that of the first branch until types are made equal.
+        let branches = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
+        let mut kinds = branches.filter_map(|branch| kind_of(branch, schema));
+        let first = kinds.next()?;
+        return Some(if kinds.all(|kind| kind == first) { first } else { NumberKind::Float64 });
+    }
     match expr.get_type(schema).ok()? {
         DataType::Float64 => Some(NumberKind::Float64),
         DataType::Float32 => Some(NumberKind::Float32),
@@ -285,7 +292,7 @@ pub(crate) struct NumberFunction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum NumberFunctionKind {
-    /// The order of an integer and a float: -1, 0 or 1.
+    /// The order of a number, most often an integer, and a float: -1, 0 or 1.
     Order,
     /// A float with one zero and one NaN.
     Plain,
@@ -329,8 +336,18 @@ impl ScalarUDFImpl for NumberFunction {
 
     fn coerce_types(&self, found: &[DataType]) -> Result<Vec<DataType>> {
         Ok(match (self.kind, found) {
-            (NumberFunctionKind::Order, [DataType::UInt64, _]) => vec![DataType::UInt64, DataType::Float64],
-            (NumberFunctionKind::Order, _) => vec![DataType::Int64, DataType::Float64],
+            (NumberFunctionKind::Order, [first, _]) => {
+                // What seemed an integer may be a column of UNION that has floats too.
+                let first = match first {
+                    DataType::UInt64 => DataType::UInt64,
+                    other if other.is_integer() => DataType::Int64,
+                    _ => DataType::Float64,
+                };
+                vec![first, DataType::Float64]
+            }
+            (NumberFunctionKind::Order, _) => {
+                return Err(internal_datafusion_err!("{} has two arguments", self.name()));
+            }
             (NumberFunctionKind::Plain, found) => found.to_vec(),
         })
     }
@@ -351,24 +368,31 @@ impl ScalarUDFImpl for NumberFunction {
     }
 }
 
-fn orders(integers: &ArrayRef, floats: &ArrayRef) -> Result<ArrayRef> {
+fn orders(numbers: &ArrayRef, floats: &ArrayRef) -> Result<ArrayRef> {
     let unexpected = || internal_datafusion_err!("no numbers to compare");
     let floats = floats.as_primitive_opt::<Float64Type>().ok_or_else(unexpected)?;
-    let signed = integers.as_primitive_opt::<Int64Type>();
-    let unsigned = integers.as_primitive_opt::<UInt64Type>();
-    let integer = |row: usize| match (signed, unsigned) {
-        (Some(signed), _) => Ok(i128::from(signed.value(row))),
-        (_, Some(unsigned)) => Ok(i128::from(unsigned.value(row))),
+    let signed = numbers.as_primitive_opt::<Int64Type>();
+    let unsigned = numbers.as_primitive_opt::<UInt64Type>();
+    let others = numbers.as_primitive_opt::<Float64Type>();
+    let order_of = |row: usize| match (signed, unsigned, others) {
+        (Some(signed), _, _) => Ok(order(i128::from(signed.value(row)), floats.value(row))),
+        (_, Some(unsigned), _) => Ok(order(i128::from(unsigned.value(row)), floats.value(row))),
+        (_, _, Some(others)) => Ok(order_of_floats(others.value(row), floats.value(row))),
         _ => Err(unexpected()),
     };
     let mut builder = Int64Builder::with_capacity(floats.len());
     for row in 0..floats.len() {
-        match integers.is_valid(row) && floats.is_valid(row) {
-            true => builder.append_value(order(integer(row)?, floats.value(row)) as i64),
+        match numbers.is_valid(row) && floats.is_valid(row) {
+            true => builder.append_value(order_of(row)? as i64),
             false => builder.append_null(),
         }
     }
     Ok(Arc::new(builder.finish()))
+}
+
+/// The order of two floats, of which NaN is greatest.
+fn order_of_floats(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 /// The order of an integer of 64 bits and a float, by their exact values.

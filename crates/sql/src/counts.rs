@@ -1,7 +1,8 @@
 //! `count`, whose distinct texts of many groups take little memory.
 //!
-//! DataFusion has a table of 8 KiB or more for the texts of each group, so a few thousand groups are
-//! beyond the memory of a query. Here all groups share one table of texts, and count their numbers.
+//! DataFusion has a table of 8 KiB or more for the texts of each group, so a few thousand groups
+//! are beyond the memory of a query. Here all groups share one table of texts, and count their
+//! numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;

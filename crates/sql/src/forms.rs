@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement as SqlStatement, TableFactor, Value, VisitMut,
-    VisitorMut, With,
+    Distinct, Expr, Ident, ObjectName, OrderByExpr, OrderByKind, Query, SelectItem, SelectItemQualifiedWildcardKind,
+    SetExpr, Statement as SqlStatement, TableFactor, Value, VisitMut, VisitorMut, WildcardAdditionalOptions, With,
 };
 
 use crate::error::SqlError;
@@ -112,10 +112,19 @@ impl VisitorMut for Queries {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        let is_whole = matches!(*query.body, SetExpr::Select(_));
         let mut bodies = vec![&mut *query.body];
         while let Some(body) = bodies.pop() {
             match body {
-                SetExpr::Select(select) => name_values(&mut select.projection),
+                SetExpr::Select(select) => {
+                    name_values(&mut select.projection);
+                    if let (Some(Distinct::Distinct), true, Some(order)) =
+                        (&select.distinct, is_whole, &mut query.order_by)
+                        && let OrderByKind::Expressions(order) = &mut order.kind
+                    {
+                        order_by_columns(&select.projection, order);
+                    }
+                }
                 SetExpr::SetOperation { left, right, .. } => bodies.extend([&mut **left, &mut **right]),
                 _ => {}
             }
@@ -132,34 +141,72 @@ fn name_values(items: &mut [SelectItem]) {
         _ => None,
     });
     let mut names: HashSet<String> = aliases.collect();
-    let mut texts = HashSet::new();
+    let (mut texts, mut unqualified) = (HashSet::new(), HashSet::new());
+    let stars: Vec<String> = items.iter().filter_map(star).collect();
     for item in items {
         let SelectItem::UnnamedExpr(expr) = item else { continue };
         let text = expr.to_string();
         let is_first = texts.insert(text.clone());
-        let (name, has_name) = match column_of(expr) {
-            Some(column) => (folded(column), true),
-            None => (text, false),
-        };
+        let column = column_of(expr);
+        let name = column.and_then(|names| names.last()).map_or(text, folded);
         // Columns of two tables may have one name.
-        let is_column = matches!(expr, Expr::CompoundIdentifier(_) | Expr::Identifier(_));
-        let is_free = names.insert(name.clone());
-        if is_first && has_name && (is_free || is_column) {
+        let may_repeat = matches!(expr, Expr::CompoundIdentifier(_)) && !unqualified.contains(&name);
+        if let Expr::Identifier(_) = expr {
+            unqualified.insert(name.clone());
+        }
+        let is_in_star = column.is_some_and(|names| {
+            let table: Vec<String> = names[..names.len() - 1].iter().map(ToString::to_string).collect();
+            stars.iter().any(|star| star.is_empty() || *star == table.join("."))
+        });
+        let is_free = !is_in_star && names.insert(name.clone());
+        if column.is_some() && is_first && !is_in_star && (is_free || may_repeat) {
             continue;
         }
         let mut names_of = std::iter::once(name.clone()).chain((1..).map(|number| format!("{name}_{number}")));
-        if let Some(name) = if is_free { names_of.next() } else { names_of.find(|name| names.insert(name.clone())) } {
+        let free = match is_free {
+            true => names_of.next(),
+            false => names_of.skip(1).find(|name| names.insert(name.clone())),
+        };
+        if let Some(name) = free {
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
             *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) };
         }
     }
 }
 
-/// The column that an expression is, or casts.
-fn column_of(expr: &Expr) -> Option<&Ident> {
+/// The table whose columns an item gives all, or an empty text for those of all tables.
+fn star(item: &SelectItem) -> Option<String> {
+    let (table, options) = match item {
+        SelectItem::Wildcard(options) => (String::new(), options),
+        SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(table), options) => {
+            (table.to_string(), options)
+        }
+        _ => return None,
+    };
+    (*options == WildcardAdditionalOptions::default()).then_some(table)
+}
+
+/// Orders the rows of a query by its columns where the same expressions stand among them, since
+/// other values of distinct rows are gone.
+fn order_by_columns(items: &[SelectItem], order: &mut [OrderByExpr]) {
+    // A name is that of a column of the answer as it is.
+    for key in order.iter_mut().filter(|key| !matches!(key.expr, Expr::Identifier(_))) {
+        let text = key.expr.to_string();
+        let column = items.iter().find_map(|item| match item {
+            SelectItem::ExprWithAlias { expr, alias } => (expr.to_string() == text).then_some(alias),
+            _ => None,
+        });
+        if let Some(column) = column {
+            key.expr = Expr::Identifier(column.clone());
+        }
+    }
+}
+
+/// The column that an expression is, or casts, after the name of its table.
+fn column_of(expr: &Expr) -> Option<&[Ident]> {
     match expr {
-        Expr::Identifier(name) => Some(name),
-        Expr::CompoundIdentifier(names) => names.last(),
+        Expr::Identifier(name) => Some(std::slice::from_ref(name)),
+        Expr::CompoundIdentifier(names) => Some(names),
         Expr::Cast { expr, .. } | Expr::Nested(expr) => column_of(expr),
         _ => None,
     }

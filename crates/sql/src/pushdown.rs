@@ -36,6 +36,8 @@ pub(crate) struct Pushed {
 
 #[derive(Clone, Debug)]
 enum EngineCondition {
+    /// All records meet it.
+    Everything,
     Spatial(Filter),
     Attributes(Condition),
 }
@@ -44,6 +46,7 @@ impl Pushed {
     /// Adds the condition to a query.
     pub fn add_to(self, query: Query) -> Query {
         match self.condition {
+            EngineCondition::Everything => query,
             EngineCondition::Spatial(filter) => query.filter(filter),
             EngineCondition::Attributes(condition) => query.condition(condition),
         }
@@ -60,6 +63,14 @@ pub(crate) struct Translator<'s> {
 impl Translator<'_> {
     /// The filter in the engine's terms, if it has one.
     pub fn translate(&self, filter: &Expr) -> Option<Pushed> {
+        if let Expr::Literal(ScalarValue::Boolean(holds), _) = filter {
+            // What the optimizer makes of a filter that the keys decide.
+            let condition = match holds {
+                Some(true) => EngineCondition::Everything,
+                Some(false) | None => EngineCondition::Attributes(Condition::on(&self.schema.key.name).is_null()),
+            };
+            return Some(Pushed { condition, is_exact: true });
+        }
         if let Some(pushed) = self.spatial(filter).or_else(|| self.coordinate(filter)) {
             return Some(pushed);
         }
