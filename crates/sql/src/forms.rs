@@ -189,8 +189,8 @@ fn star(item: &SelectItem) -> Option<String> {
 /// Orders the rows of a query by its columns where the same expressions stand among them, since
 /// other values of distinct rows are gone.
 fn order_by_columns(items: &[SelectItem], order: &mut [OrderByExpr]) {
-    // A name is that of a column of the answer as it is.
-    for key in order.iter_mut().filter(|key| !matches!(key.expr, Expr::Identifier(_))) {
+    // A name is that of a column of the answer as it is, and a number the position of one.
+    for key in order.iter_mut().filter(|key| !matches!(key.expr, Expr::Identifier(_) | Expr::Value(_))) {
         let text = key.expr.to_string();
         let column = items.iter().find_map(|item| match item {
             SelectItem::ExprWithAlias { expr, alias } => (expr.to_string() == text).then_some(alias),
