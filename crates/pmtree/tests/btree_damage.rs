@@ -474,6 +474,24 @@ fn values_whose_blocks_are_damaged_are_refused_and_all_others_can_be_changed() {
     }
 }
 
+/// The iterator has read them at once.
+#[test]
+fn entries_before_a_damaged_value_are_given_before_the_error() {
+    const DAMAGED: u64 = 30;
+    let mut damaged = map_file();
+    let of_key = |link: &u64| word(&damaged, word(&damaged, *link)) & 0xff == DAMAGED;
+    let link = links(&damaged).into_iter().find(of_key).unwrap();
+    set(&mut damaged, link, u64::MAX);
+    let map = Long::open(&with(&damaged), "tree", &map_options()).unwrap();
+    fn keys(entries: impl Iterator<Item = Result<(u64, Vec<u8>), Error>>) -> Vec<u64> {
+        let mut all: Vec<_> = entries.collect();
+        assert!(is_damage(&all.pop().unwrap().unwrap_err()), "the error is the last item");
+        all.into_iter().map(|entry| entry.unwrap().0).collect()
+    }
+    assert_eq!(keys(map.iter()), (0..DAMAGED).collect::<Vec<_>>());
+    assert_eq!(keys(map.iter().rev()), (DAMAGED + 1..VALUES).rev().collect::<Vec<_>>());
+}
+
 #[test]
 fn any_words_of_a_map_may_be_damaged() {
     let sound = map_file();
