@@ -18,17 +18,19 @@ use terrane_testkit::{MemoryStorage, is_soak};
 use crate::damage::{bytes, is_damage, with};
 use crate::support::{ends, random};
 
-type Of<M> = BTree<M, 1, 1, Interrupting>;
+pub type Of<M> = BTree<M, 1, 1, Interrupting>;
 
 /// Entries of a tree before it is damaged.
-const COUNT: u64 = 120;
+pub const COUNT: u64 = 120;
 
 const LINE: u64 = 64;
+/// Bytes of a node.
+pub const NODE: u64 = 128;
 /// Offset of the log in the tree's block.
 const LOG: u64 = 128;
 
-fn options() -> Options {
-    let mut options = Options { node_length: 128, recovery_threads: 1, ..Options::new(PersistenceDomain::PageCache) };
+pub fn options() -> Options {
+    let mut options = Options { node_length: NODE, recovery_threads: 1, ..Options::new(PersistenceDomain::PageCache) };
     options.pool.chunk_length = 1 << 15;
     options.pool.address_space = 1 << 26;
     options.logs.count = 2;
@@ -36,15 +38,15 @@ fn options() -> Options {
     options
 }
 
-fn word(file: &[u8], at: u64) -> u64 {
+pub fn word(file: &[u8], at: u64) -> u64 {
     u64::from_le_bytes(file[at as usize..][..8].try_into().unwrap())
 }
 
-fn set(file: &mut [u8], at: u64, value: u64) {
+pub fn set(file: &mut [u8], at: u64, value: u64) {
     file[at as usize..][..8].copy_from_slice(&value.to_le_bytes());
 }
 
-fn flipped(file: &[u8], at: u64, bit: u32) -> Vec<u8> {
+pub fn flipped(file: &[u8], at: u64, bit: u32) -> Vec<u8> {
     let mut file = file.to_vec();
     let value = word(&file, at) ^ 1 << bit;
     set(&mut file, at, value);
@@ -52,13 +54,13 @@ fn flipped(file: &[u8], at: u64, bit: u32) -> Vec<u8> {
 }
 
 /// The file of a tree that was closed or killed, its blocks with their lengths, and its entries.
-struct File {
-    bytes: Vec<u8>,
-    blocks: Vec<(u64, u64)>,
-    model: BTreeMap<u64, u64>,
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub blocks: Vec<(u64, u64)>,
+    pub model: BTreeMap<u64, u64>,
 }
 
-fn file<T>(is_closed: bool) -> File
+pub fn file<T>(is_closed: bool) -> File
 where
     T: PersistentMap<1, 1> + PersistentTree<Options = Options>,
 {
@@ -84,7 +86,7 @@ where
 }
 
 /// The entries of a tree.
-fn scan<T: PersistentMap<1, 1>>(tree: &T) -> Result<BTreeMap<u64, u64>, Error> {
+pub fn scan<T: PersistentMap<1, 1>>(tree: &T) -> Result<BTreeMap<u64, u64>, Error> {
     let mut entries = BTreeMap::new();
     tree.range((Bound::Unbounded, Bound::Unbounded), &mut |key, value| {
         entries.insert(key[0], value[0]);
@@ -210,6 +212,95 @@ fn a_leaf_that_is_linked_twice_does_not_let_a_removal_wait_for_itself() {
     let outcomes: Vec<_> = model.keys().map(|key| ends("remove", || tree.remove(&[*key]))).collect();
     assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(is_damage));
     assert!(outcomes.iter().any(Result::is_err), "nothing was noticed");
+}
+
+/// The leaves or the inner nodes of a tree, whose root word leads to the root or the first leaf.
+pub fn nodes(File { bytes, .. }: &File, is_leaf: bool) -> Vec<u64> {
+    let root = word(bytes, word(bytes, ROOT) + LINE);
+    let (mut found, mut waiting) = (Vec::new(), vec![root]);
+    while let Some(node) = waiting.pop() {
+        let (level, children) = (word(bytes, node) & 0xff, word(bytes, node) >> 32);
+        if (level == 0) == is_leaf {
+            found.push(node);
+        }
+        match level {
+            0 if word(bytes, root) & 0xff == 0 => waiting.extend(Some(word(bytes, node + 8)).filter(|next| *next != 0)),
+            0 => {}
+            _ => waiting.extend((0..children).map(|child| word(bytes, node + 24 + child * 16))),
+        }
+    }
+    found
+}
+
+/// The offset of an entry of the log.
+fn log_entry(File { bytes, blocks, .. }: &File, index: u64) -> u64 {
+    let block = word(bytes, ROOT);
+    let length = blocks.iter().find(|(offset, _)| *offset == block).unwrap().1;
+    block + LOG + (length - LOG) / 16 * index
+}
+
+/// A closing leaves no change to undo, so nothing is freed that a damaged word of the log names.
+#[test]
+fn a_closed_tree_with_an_entry_of_the_log_in_use_is_refused() {
+    fn check<T>()
+    where
+        T: PersistentMap<1, 1> + PersistentTree<Options = Options, Census = Census>,
+    {
+        let file = file::<T>(true);
+        let node = nodes(&file, true)[0];
+        for (index, number) in (0..16).flat_map(|index| [1, 2].map(|number| (index, number))) {
+            let mut damaged = file.bytes.clone();
+            set(&mut damaged, log_entry(&file, index) + number * 8, node);
+            let storage = with(&damaged);
+            let error = T::open(&storage, "tree", &options()).expect_err("it was not noticed");
+            assert!(is_damage(&error), "{error}");
+            assert!(bytes(&storage) == damaged, "the file was changed");
+        }
+    }
+    check::<Of<PersistentUnsorted>>();
+    check::<Of<FastFair>>();
+    check::<Of<FastFairSp>>();
+    check::<Of<BTreeWal>>();
+    check::<Of<VolatileBTree>>();
+}
+
+/// After a kill, recovery frees what an entry names. So a split may get its own parent as a block.
+#[test]
+fn a_killed_tree_whose_log_names_a_node_in_use_is_no_reason_to_panic() {
+    fn check<T>()
+    where
+        T: PersistentMap<1, 1> + PersistentTree<Options = Options, Census = Census>,
+    {
+        let file = file::<T>(false);
+        let mut unnoticed = 0;
+        for node in [true, false].into_iter().flat_map(|is_leaf| nodes(&file, is_leaf)) {
+            let mut damaged = file.bytes.clone();
+            set(&mut damaged, log_entry(&file, 3) + 8, node);
+            unnoticed += usize::from(use_all::<T>(&format!("the log names {node}"), &damaged));
+        }
+        assert_eq!(unnoticed, 0);
+    }
+    check::<Of<PersistentUnsorted>>();
+    check::<Of<FastFair>>();
+    check::<Of<FastFairSp>>();
+    check::<Of<BTreeWal>>();
+}
+
+/// The child is linked already, as the last one of more than there is room for.
+#[test]
+fn an_entry_of_the_log_that_has_added_a_child_to_a_full_node_is_refused() {
+    type Tree = Of<FastFair>;
+    let file = file::<Tree>(false);
+    let parent = nodes(&file, false).into_iter().find(|node| word(&file.bytes, *node) & 0xff == 1).unwrap();
+    let mut damaged = file.bytes.clone();
+    let (entry, child) = (log_entry(&file, 0), word(&file.bytes, parent + 24));
+    set(&mut damaged, parent, 8 << 32 | 1);
+    for (number, content) in [1 | 1 << 16, child, 0, parent | 1 | 7 << 44].into_iter().enumerate() {
+        set(&mut damaged, entry + number as u64 * 8, content);
+    }
+    let storage = with(&damaged);
+    assert!(is_damage(&Tree::open(&storage, "tree", &options()).unwrap_err()));
+    assert!(bytes(&storage) == damaged, "the file was changed");
 }
 
 type InLogs = Of<BTreeLs>;
@@ -381,6 +472,24 @@ fn values_whose_blocks_are_damaged_are_refused_and_all_others_can_be_changed() {
         let map = Long::open(&storage, "tree", &map_options()).unwrap();
         assert!(map.insert(&1000, &[1; 300]).unwrap(), "{damage}");
     }
+}
+
+/// The iterator has read them at once.
+#[test]
+fn entries_before_a_damaged_value_are_given_before_the_error() {
+    const DAMAGED: u64 = 30;
+    let mut damaged = map_file();
+    let of_key = |link: &u64| word(&damaged, word(&damaged, *link)) & 0xff == DAMAGED;
+    let link = links(&damaged).into_iter().find(of_key).unwrap();
+    set(&mut damaged, link, u64::MAX);
+    let map = Long::open(&with(&damaged), "tree", &map_options()).unwrap();
+    fn keys(entries: impl Iterator<Item = Result<(u64, Vec<u8>), Error>>) -> Vec<u64> {
+        let mut all: Vec<_> = entries.collect();
+        assert!(is_damage(&all.pop().unwrap().unwrap_err()), "the error is the last item");
+        all.into_iter().map(|entry| entry.unwrap().0).collect()
+    }
+    assert_eq!(keys(map.iter()), (0..DAMAGED).collect::<Vec<_>>());
+    assert_eq!(keys(map.iter().rev()), (DAMAGED + 1..VALUES).rev().collect::<Vec<_>>());
 }
 
 #[test]

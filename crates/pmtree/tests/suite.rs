@@ -8,6 +8,7 @@ mod beside_writers;
 mod btree;
 mod btree_crash;
 mod btree_damage;
+mod btree_damage_numbers;
 mod btree_full_disk;
 mod costs;
 mod crash;

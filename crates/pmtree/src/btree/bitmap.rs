@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use terrane_pmem::{Backend, Site, WORD_LENGTH};
 
-use super::change::Change;
 use super::layout::{BITMAP, Form, WORD_BITS};
 use super::method::{Changed, LogEntry, Method};
+use super::sorted::change;
 use super::tree::BTree;
 use crate::Result;
 
@@ -75,14 +75,8 @@ impl<const IS_DURABLE: bool> Method for Unsorted<IS_DURABLE> {
         if log.is_none() && IS_DURABLE {
             return Ok(Changed::NeedsLog);
         }
-        let before = tree.layout.copy(node);
-        let mut after = before.clone();
         let first = tree.layout.entry(slot) + K;
-        after[first..first + V].copy_from_slice(entry.1);
-        let mut change = Change::default();
-        change.write(leaf, &before, &after);
-        tree.make(log, &change);
-        Ok(Changed::Done)
+        change(tree, leaf, log, |image| image[first..first + V].copy_from_slice(entry.1))
     }
 
     fn take<const K: usize, const V: usize, B: Backend>(

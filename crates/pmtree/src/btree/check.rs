@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use terrane_pmem::{Backend, View};
 
-use super::layout::{META, NEXT, count, level};
+use super::layout::{META, NEXT, level};
 use super::log::{self, Found};
 use super::method::Method;
 use super::place;
@@ -104,10 +104,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             let reason = format!("a node has level {}, and level {expected} is expected", level(meta));
             return Err(self.damaged(node, reason));
         }
-        let most = if expected == 0 { self.layout.leaf_capacity } else { self.layout.children };
-        if count(meta) > most || expected > 0 && count(meta) == 0 {
-            return Err(self.damaged(node, format!("a node states {} entries", count(meta))));
-        }
+        self.layout.check(&self.pool, node, view)?;
         let check_keys = |keys: &mut dyn Iterator<Item = [u64; K]>| {
             let mut last: Option<[u64; K]> = None;
             for key in keys {

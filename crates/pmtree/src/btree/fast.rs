@@ -12,7 +12,7 @@ use terrane_pmem::{Backend, Site, View, WORD_LENGTH};
 
 use super::layout::Form;
 use super::method::{Changed, LogEntry, Method};
-use super::node::{END, FREE};
+use super::node::{END, FREE, TAG_END};
 use super::sorted::change;
 use super::stores::Stores;
 use super::tree::BTree;
@@ -52,6 +52,9 @@ impl<const INNER_IN_MEMORY: bool> Method for Fast<INNER_IN_MEMORY> {
         free_copied_tag(tree, leaf)?;
         let Some((free, at)) = room_for(tree, leaf, entry.0)? else { return Ok(Changed::Full) };
         let new_tag = tree.layout.new_tag(tree.node(leaf)?);
+        if new_tag >= TAG_END {
+            return Err(tree.wrong_tag(leaf, new_tag - 1));
+        }
         let mut stores = Stores::new(tree.backend(), leaf, [ORDER, LAST]);
         match free < at {
             true => shift_left(tree, free..at - 1, entry, new_tag, &mut stores)?,
@@ -125,7 +128,7 @@ fn room_for<M: Method, const K: usize, const V: usize, B: Backend>(
     key: &[u64; K],
 ) -> Result<Option<(usize, usize)>> {
     let (layout, node) = (&tree.layout, tree.node(leaf)?);
-    let end = layout.tags(node).count();
+    let end = layout.end_of(node);
     let at = layout.slots(node).find(|&slot| layout.key_at(node, slot) > *key).unwrap_or(end);
     let is_free = |&slot: &usize| node.load(layout.tag(slot)) == FREE;
     let left = (0..at).rev().find(is_free);

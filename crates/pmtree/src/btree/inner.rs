@@ -1,10 +1,12 @@
 //! Inner nodes whose entries are shifted in order, so that the log need not have them (T9).
 
-use terrane_pmem::{Backend, Site, View};
+use terrane_pmem::{Backend, Pool, Site, View};
 
 use super::change::Linking;
 use super::layout::{Layout, META, count, level, meta};
 use super::stores::Stores;
+use crate::Result;
+use crate::blocks::damaged;
 
 const ORDER: Site = Site::new("btree.inner.order");
 const END: Site = Site::new("btree.inner.end");
@@ -20,18 +22,23 @@ const END: Site = Site::new("btree.inner.end");
 /// 3. The new child is in its place, perhaps with a half of its key.
 /// 4. The number of entries has grown: everything is done.
 ///
-/// Gives whether there was something left to do.
+/// Gives whether there was something left to do. It is an error if the number of children is
+/// neither that of before nor the next one: then the child was never linked.
 pub(super) fn add_child<const K: usize, const V: usize, B: Backend>(
-    backend: &B,
+    pool: &Pool<B>,
     layout: &Layout<K, V>,
     Linking { parent, before, separator }: &Linking,
     child: u64,
-) -> bool {
-    let node = backend.view(*parent, layout.node_length());
-    if count(node.load(META)) != *before {
-        return false;
+) -> Result<bool> {
+    let node = pool.backend().view(*parent, layout.node_length());
+    let found = count(node.load(META));
+    if found == *before + 1 {
+        return Ok(false);
     }
-    let mut stores = Stores::new(backend, *parent, [ORDER, END]);
+    if found != *before {
+        return Err(damaged(pool, *parent, format!("the log adds a child to a node of {found} ones")));
+    }
+    let mut stores = Stores::new(pool.backend(), *parent, [ORDER, END]);
     let mut store_entry = |index: usize, key: &[u64], child: u64| {
         let first = Layout::<K, V>::child(index);
         stores.store(first + K, child);
@@ -51,7 +58,7 @@ pub(super) fn add_child<const K: usize, const V: usize, B: Backend>(
     store_entry(index, separator, child);
     stores.store(META, meta(level(node.load(META)), before + 1));
     stores.end();
-    true
+    Ok(true)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -82,7 +89,7 @@ mod tests {
                 image[Layout::<2, 2>::child(before) + 2] = behind;
                 (parent..).step_by(WORD_LENGTH as usize).zip(&image).for_each(|(at, word)| backend.store(at, *word));
                 let linking = Linking { parent, before, separator: separator.to_vec() };
-                let added = [(); 2].map(|()| add_child(backend, layout, &linking, ADDED));
+                let added = [(); 2].map(|()| add_child(&tree.pool, layout, &linking, ADDED).unwrap());
                 assert_eq!(added, [true, false]);
                 let view = backend.view(parent, layout.node_length());
                 assert_eq!(layout.children_of(view), expected, "{place} of {before}, {behind} behind");

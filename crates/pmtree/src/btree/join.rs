@@ -77,7 +77,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     Joined::Again => return Ok(Outcome::Again),
                     Joined::Change(change, locks) => {
                         if change.released == 0 {
-                            self.make(entry, &change);
+                            self.make(entry, &change)?;
                         } else {
                             self.make_and_release(entry, &change)?;
                             let [_above, _left, right] = locks;

@@ -217,16 +217,24 @@ pub(super) fn commit<B: Backend>(backend: &B, entry: &Entry<'_>, change: &Change
     backend.persist(entry..entry + LINE_LENGTH, COMMIT);
 }
 
-/// Makes a committed change durably, as often as it takes.
-pub(super) fn apply<const K: usize, const V: usize, B: Backend>(backend: &B, layout: &Layout<K, V>, change: &Change) {
+/// Makes a committed change durably, as often as it takes. Fails only if the pool is damaged.
+pub(super) fn apply<const K: usize, const V: usize, B: Backend>(
+    pool: &Pool<B>,
+    layout: &Layout<K, V>,
+    change: &Change,
+) -> Result<()> {
+    let backend = pool.backend();
     store(backend, &change.writes);
     flush_once(backend, &change.writes);
     // The fences of a shift serve the words above as well.
-    let is_fenced =
-        change.linking.as_ref().is_some_and(|linking| inner::add_child(backend, layout, linking, change.acquired[0]));
+    let is_fenced = match &change.linking {
+        Some(linking) => inner::add_child(pool, layout, linking, change.acquired[0])?,
+        None => false,
+    };
     if !is_fenced {
         backend.fence(APPLY);
     }
+    Ok(())
 }
 
 /// Stores the words of a change.
@@ -352,13 +360,15 @@ fn read_linking<const K: usize, const V: usize, B: Backend>(
         blocks::check_own(pool, node, layout.node_length())?;
     }
     let [above, below] = [parent, child].map(|node| pool.backend().view(node, layout.node_length()));
+    layout.check(pool, parent, above)?;
+    layout.check(pool, child, below)?;
     let (stated, own) = (above.load(META), below.load(META));
     let is_possible = match count(stated).checked_sub(before) {
-        Some(0) => (1..layout.children).contains(&before),
+        Some(0) => before < layout.children,
         Some(1) => layout.children_of(above).iter().any(|(_, linked)| *linked == child),
         _ => false,
     };
-    if level(own) + 1 != level(stated) || !is_possible {
+    if level(own) + 1 != level(stated) || before == 0 || !is_possible {
         return Err(blocks::damaged(pool, parent, format!("the log adds a child to a node of {} ones", count(stated))));
     }
     match layout.least_key(below) {

@@ -44,7 +44,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                     Step::Changed => {}
                     Step::Leaf => {
                         let found = self.find(place.met.node, key)?;
-                        if place.met.is_current() {
+                        let checked = self.check_found(place.met.node, found.map(|(slot, _)| slot));
+                        if self.holds(&place.met, checked)? {
                             visit(cursor.number, found.as_ref().map(|(_, value)| value));
                             match waiting.next() {
                                 Some(number) => cursor.number = number,

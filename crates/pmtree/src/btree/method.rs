@@ -55,7 +55,7 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
     /// words (T9). That takes fewer flushes and more fences.
     const SHIFTS_INNER: bool = false;
 
-    /// Adds an entry to a locked leaf. The key is not there.
+    /// Adds an entry to a locked leaf, whose number of entries was checked. The key is not there.
     fn put<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
@@ -63,7 +63,7 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
         log: LogEntry<'_>,
     ) -> Result<Changed>;
 
-    /// Changes the value in a slot of a locked leaf.
+    /// Changes the value in a slot of a locked leaf, which was checked.
     fn set<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,
@@ -72,7 +72,7 @@ pub trait Method: Debug + Send + Sync + Sized + 'static {
         log: LogEntry<'_>,
     ) -> Result<Changed>;
 
-    /// Removes the key in a slot of a locked leaf.
+    /// Removes the key in a slot of a locked leaf, which was checked.
     fn take<const K: usize, const V: usize, B: Backend>(
         tree: &BTree<Self, K, V, B>,
         leaf: u64,

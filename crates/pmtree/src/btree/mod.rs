@@ -23,6 +23,7 @@ mod bitmap;
 mod chain;
 mod change;
 mod check;
+mod checks;
 mod fast;
 mod inner;
 mod join;

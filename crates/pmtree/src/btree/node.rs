@@ -13,6 +13,9 @@ pub(super) const FREE: u64 = u64::MAX;
 /// The tag of the first slot from which on nothing counts (T10).
 pub(super) const END: u64 = 0;
 
+/// Tags of entries are below. No program changes a leaf that often.
+pub(super) const TAG_END: u64 = 1 << 47;
+
 /// An entry of a leaf.
 pub(super) type Entry<const K: usize, const V: usize> = ([u64; K], [u64; V]);
 
@@ -93,7 +96,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
     pub(super) fn used_words(&self, node: &[u64]) -> usize {
         match level(node[META]) {
             // The tag that ends them included.
-            0 if self.form == Form::Tagged => match self.tags(Image(node)).count() {
+            0 if self.form == Form::Tagged => match self.end_of(Image(node)) {
                 end if end == self.leaf_capacity => self.entry(end),
                 end => self.tag(end) + 1,
             },
@@ -136,6 +139,11 @@ impl<const K: usize, const V: usize> Layout<K, V> {
             before = tag;
             (tag != END).then_some(found)
         })
+    }
+
+    /// The slot from which on nothing counts in a leaf with tags; 0 in others.
+    pub(super) fn end_of(&self, leaf: impl View) -> usize {
+        self.tags(leaf).count()
     }
 
     /// Whether two entries of a leaf have the same tag.
@@ -253,7 +261,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
 
     /// Adds sorted entries to a leaf with room for them. All its keys are smaller.
     pub(super) fn add(&self, leaf: &mut [u64], entries: &[Entry<K, V>]) {
-        let end = self.tags(Image(leaf)).count();
+        let end = self.end_of(Image(leaf));
         if end + entries.len() > self.leaf_capacity {
             // Free slots lie before the end.
             let mut all = self.entries_of(Image(leaf));
@@ -292,7 +300,7 @@ impl<const K: usize, const V: usize> Layout<K, V> {
         }
     }
 
-    /// A tag that no entry of a leaf has.
+    /// A tag that no entry of a leaf has. It is below [`TAG_END`] unless the leaf is damaged.
     pub(super) fn new_tag(&self, leaf: impl View) -> u64 {
         self.tags(leaf).map(|(.., tag)| tag).filter(|tag| *tag != FREE).max().unwrap_or(END) + 1
     }
@@ -329,7 +337,7 @@ mod tests {
                 let (from, to) = (layout.entry(slot - 1), layout.entry(slot));
                 leaf.copy_within(from..from + 3, to);
             }
-            assert_eq!(layout.tags(Image(&leaf)).count(), layout.leaf_capacity, "the leaf looks full");
+            assert_eq!(layout.end_of(Image(&leaf)), layout.leaf_capacity, "the leaf looks full");
             layout.add(&mut leaf, &[*last]);
             assert_eq!(layout.entries_of(Image(&leaf)).as_slice(), entries, "a hole in slot {hole}");
             assert_eq!(leaf[NEXT], 7);

@@ -78,7 +78,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// 1. The tree's block and the nodes on one path from the root to a leaf are blocks of the
     ///    length for this shape. Their levels decrease by one. If inner nodes are in memory, all
     ///    leaves are checked, or all records of logs. Logs of a closed tree end where they did.
-    /// 2. The log can be completed or undone.
+    /// 2. The log can be completed or undone. That of a closed tree is empty.
     /// 3. If the root word names no tree, the pool has no blocks.
     /// 4. If operations are not durable, the tree was closed.
     pub fn open(storage: &dyn Storage, name: &str, options: &Options) -> Result<Self> {
@@ -158,6 +158,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
 
     /// Makes everything durable, also on the page cache, and marks the pool as closed.
     pub fn close(self) -> Result<()> {
+        // The next opening completes it, and would refuse a closed tree.
+        self.check_not_failed()?;
         if M::IN_LOGS {
             self.chains.close(&self.pool);
         }
@@ -258,6 +260,9 @@ fn verify<M: Method, const K: usize, const V: usize, B: Backend>(
     let mut is_changing = false;
     for index in 0..entries.count {
         is_changing |= !matches!(log::read(pool, &layout, block, index)?, Found::Free);
+        if is_changing && was_closed {
+            return Err(damaged(pool, entries.offset(index), "a closed tree has an entry of the log in use"));
+        }
     }
     let leaves = match is_changing {
         true => None,
@@ -301,6 +306,7 @@ fn check_one_path<const K: usize, const V: usize, B: Backend>(
     loop {
         blocks::check_own(pool, node, layout.node_length())?;
         let view = pool.backend().view(node, layout.node_length());
+        layout.check(pool, node, view)?;
         let level = level(view.load(META));
         match expected {
             None => blocks::check_height(pool, node, level)?,
@@ -314,8 +320,6 @@ fn check_one_path<const K: usize, const V: usize, B: Backend>(
             return Ok(());
         }
         expected = Some(level - 1);
-        let children = layout.children_of(view);
-        let (_, child) = children.first().ok_or_else(|| damaged(pool, node, "an inner node has no children"))?;
-        node = *child;
+        node = Layout::<K, V>::child_at(view, 0);
     }
 }

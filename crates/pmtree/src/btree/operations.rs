@@ -44,7 +44,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         loop {
             let leaf = self.descend(key)?;
             let found = self.find(leaf.node, key)?;
-            if leaf.is_current() {
+            if self.holds(&leaf, self.check_found(leaf.node, found.map(|(slot, _)| slot)))? {
                 return Ok(found.map(|(_, value)| value));
             }
         }
@@ -137,14 +137,16 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let leaf = self.descend(key)?;
         let node = self.node(leaf.node)?;
         let found = self.find(leaf.node, key)?;
-        let before = found.map(|(_, value)| value);
+        let (slot, before) = found.unzip();
+        let checked = self.check_found(leaf.node, slot);
         let action = decide(before.as_ref());
         if matches!(action, Action::Keep) {
             let done = Attempt::Done { before, is_underfull: false };
-            return Ok(if leaf.is_current() { done } else { Attempt::Again });
+            return Ok(if self.holds(&leaf, checked)? { done } else { Attempt::Again });
         }
         // From here on everything that was read holds.
         let Some(_lock) = versions::lock(leaf.word, leaf.version) else { return Ok(Attempt::Again) };
+        checked?;
         let (changed, is_removal) = match (action, found) {
             (Action::Put(value), Some((slot, _))) => (M::set(self, leaf.node, slot, (key, &value), log)?, false),
             (Action::Put(value), None) => (M::put(self, leaf.node, (key, &value), log)?, false),

@@ -32,7 +32,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
                 let node = self.node(leaf.node)?;
                 let entries = self.entries_of(leaf.node)?;
                 let next = node.load(NEXT);
-                if !leaf.is_current() {
+                if !self.holds(&leaf, self.check_stated(leaf.node))? {
                     continue 'descend;
                 }
                 for (key, value) in &entries {
@@ -72,7 +72,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         loop {
             let (leaf, least) = self.descend_back(&to)?;
             let entries = self.entries_of(leaf.node)?;
-            if !leaf.is_current() {
+            if !self.holds(&leaf, self.check_stated(leaf.node))? {
                 continue;
             }
             for (key, value) in entries.iter().rev() {

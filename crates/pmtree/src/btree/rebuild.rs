@@ -74,6 +74,7 @@ pub(super) fn walk<const K: usize, const V: usize, B: Backend>(
         }
         let first = match contents {
             Contents::Other => {
+                layout.check(pool, leaf, pool.backend().view(leaf, layout.node_length()))?;
                 return Err(damaged(pool, leaf, "the chain of leaves leads to a node that is no leaf"));
             }
             Contents::Empty => None,
@@ -109,10 +110,11 @@ fn scan<const K: usize, const V: usize, B: Backend>(
             }
             let view = pool.backend().view(block, node_length);
             let place = (block / node_length) as usize - first;
+            let is_leaf = level(view.load(META)) == 0 && layout.impossible(view).is_none();
             let bounds = || layout.bounds_of(view).map_or(Contents::Empty, |(first, last)| Contents::Keys(first, last));
-            (nexts[place], blocks[place]) = match level(view.load(META)) {
-                0 => (view.load(NEXT), (block, bounds())),
-                _ => (0, (block, Contents::Other)),
+            (nexts[place], blocks[place]) = match is_leaf {
+                true => (view.load(NEXT), (block, bounds())),
+                false => (0, (block, Contents::Other)),
             };
         })?;
         Ok((nexts, blocks))

@@ -26,7 +26,7 @@ pub(super) fn recover<const K: usize, const V: usize, B: Backend>(
                 }
             }
             Found::Committed(change) => {
-                log::apply(backend, layout, &change);
+                log::apply(pool, layout, &change)?;
                 if change.released != 0 {
                     freed.release(change.released, log::released_link(entry))?;
                 }

@@ -90,6 +90,6 @@ pub(super) fn change<M: Method, const K: usize, const V: usize, B: Backend>(
     edit(&mut after);
     let mut change = Change::default();
     change.write(leaf, &before, &after);
-    tree.make(log, &change);
+    tree.make(log, &change)?;
     Ok(Changed::Done)
 }

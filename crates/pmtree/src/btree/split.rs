@@ -9,7 +9,7 @@ use super::change::{Change, Linking, Write};
 use super::layout::{Layout, META, NEXT, count, level, meta};
 use super::log;
 use super::method::{LogEntry, Method};
-use super::node::Image;
+use super::node::{Child, Image};
 use super::place;
 use super::tree::{BTree, Met, Step};
 use super::versions;
@@ -64,56 +64,64 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         };
         let mut acquired = self.pool.intent();
         let level = level(self.node(met.node)?.load(META));
-        if above.node != 0 {
-            self.check_parent(above.node, &[met.node])?;
+        let children = match above.node {
+            0 => self.check_stated(met.node).map(|()| Vec::new())?,
+            parent => {
+                self.check_parent(parent, &[met.node])?;
+                self.layout.children_of(self.node(parent)?)
+            }
+        };
+        // A shift would take that for its mark.
+        if children.windows(2).any(|pair| pair[0].1 == pair[1].1) {
+            return Err(self.damaged(above.node, "a node is linked twice"));
         }
+        let below = self.children_below(met.node)?;
+        let is_near = |block: u64| {
+            let mut linked = children.iter().chain(&below).map(|(_, child)| *child).chain([above.node, met.node]);
+            linked.any(|node| self.overlap(node, block))
+        };
         let mut change = Change::default();
         let (separator, right) = if level == 0 && M::IN_LOGS {
             self.split_chain(met.node)?
         } else {
-            self.split_node(met.node, entry.as_ref(), &mut acquired, &mut change)?
+            self.split_node(met.node, &is_near, entry.as_ref(), (&mut acquired, &mut change))?
         };
         if above.node == 0 {
-            let root = self.acquire(&mut acquired, level + 1, link_of(entry.as_ref(), 1))?;
+            let is_near = |block| is_near(block) || self.overlap(right, block);
+            let root = self.acquire(&mut acquired, level + 1, link_of(entry.as_ref(), 1), &is_near)?;
             let mut image = vec![0; self.layout.words];
             Layout::<K, V>::fill_inner(&mut image, level + 1, &[([0; K], met.node), (separator, right)]);
             self.write_new(root, &image);
             change.acquired[1] = in_pool(root);
             change.write_root(self.block, root, M::INNER_IN_MEMORY);
         } else if M::SHIFTS_INNER {
-            let children = self.layout.children_of(self.node(above.node)?);
-            // These words mark how far a shift has come, so no two may be the same.
-            let is_copied = children.windows(2).any(|pair| pair[0].1 == pair[1].1);
-            if is_copied || children.iter().any(|(_, child)| *child == right) {
-                return Err(self.damaged(above.node, "a node is linked twice"));
-            }
             let before = children.len();
             change.linking = Some(Linking { parent: above.node, before, separator: separator.to_vec() });
         } else {
             let before = self.layout.copy(self.node(above.node)?);
-            let mut children = self.layout.children_of(Image(&before));
+            let mut children = children;
             children.insert(self.layout.child_of(Image(&before), key) + 1, (separator, right));
             let mut after = before.clone();
             Layout::<K, V>::fill_inner(&mut after, level + 1, &children);
             change.write(above.node, &before, &after);
         }
-        self.make_with(entry, &change, acquired);
-        Ok(())
+        self.make_with(entry, &change, acquired)
     }
 
     /// Writes the upper half of a node to a new one, and adds the change of the node itself. Gives
-    /// the least key of the new node, and the new node.
+    /// the least key of the new node, and the new node. `is_near` is that of
+    /// [`Self::acquire`].
     fn split_node(
         &self,
         node: u64,
+        is_near: &dyn Fn(u64) -> bool,
         entry: Option<&log::Entry<'_>>,
-        acquired: &mut Intent<'_, B>,
-        change: &mut Change,
+        (acquired, change): (&mut Intent<'_, B>, &mut Change),
     ) -> Result<([u64; K], u64)> {
         let before = self.layout.copy(self.node(node)?);
         let mut after = before.clone();
         let level = level(before[META]);
-        let right = self.acquire(acquired, level, link_of(entry, 0))?;
+        let right = self.acquire(acquired, level, link_of(entry, 0), is_near)?;
         let mut upper = vec![0; self.layout.words];
         let separator = if level == 0 {
             let entries = self.layout.entries_of(Image(&before));
@@ -135,12 +143,22 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         Ok((separator, right))
     }
 
-    /// A node of a level that nobody else has met.
-    fn acquire(&self, intent: &mut Intent<'_, B>, level: u64, link: u64) -> Result<u64> {
+    /// The children of a locked node; none of a leaf.
+    fn children_below(&self, node: u64) -> Result<Vec<Child<K>>> {
+        let words = self.node(node)?;
+        Ok(if level(words.load(META)) == 0 { Vec::new() } else { self.layout.children_of(words) })
+    }
+
+    /// A node of a level that nobody else has met. It is an error if its block is that of a node
+    /// near: then the allocator calls a used block free, and a write would lose entries.
+    fn acquire(&self, intent: &mut Intent<'_, B>, level: u64, link: u64, is_near: &dyn Fn(u64) -> bool) -> Result<u64> {
         if M::INNER_IN_MEMORY && level > 0 {
             return Ok(self.new_in_memory());
         }
         let node = intent.acquire(self.layout.node_length(), link)?;
+        if is_near(node) {
+            return Err(self.damaged(node, "a node of the tree is a free block"));
+        }
         self.versions.revive(node);
         Ok(node)
     }
@@ -159,16 +177,28 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     }
 
     /// Makes a change of locked nodes that acquires and releases nothing.
-    pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) {
+    pub(super) fn make(&self, entry: LogEntry<'_>, change: &Change) -> Result<()> {
         match entry.filter(|_| self.is_logged(change)) {
             None => self.store_volatile(&change.writes),
             Some(entry) => {
-                log::commit(self.backend(), &entry, change);
-                log::apply(self.backend(), &self.layout, change);
+                let entry = self.commit_and_apply(entry, change)?;
                 log::clear(self.backend(), entry.offset);
             }
         }
         self.make_in_memory(change);
+        Ok(())
+    }
+
+    /// Commits a change, and stores it. If that fails, the entry is kept, and stops all others.
+    fn commit_and_apply<'a>(&self, entry: log::Entry<'a>, change: &Change) -> Result<log::Entry<'a>> {
+        log::commit(self.backend(), &entry, change);
+        match log::apply(&self.pool, &self.layout, change) {
+            Ok(()) => Ok(entry),
+            Err(error) => {
+                entry.keep();
+                Err(error)
+            }
+        }
     }
 
     /// Makes a change of locked nodes, whose new nodes were written. Ends the intent that has
@@ -177,11 +207,13 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// - Before the commitment, a crash frees the new nodes, by the intent or by the log entry.
     /// - After it, recovery makes the change, and the entry owns the blocks (T5).
     /// - When the entry is cleared, nodes link the new ones.
-    fn make_with(&self, entry: LogEntry<'_>, change: &Change, acquired: Intent<'_, B>) {
-        let Some(entry) = entry else { return self.make_in_memory(change) };
+    fn make_with(&self, entry: LogEntry<'_>, change: &Change, acquired: Intent<'_, B>) -> Result<()> {
+        let Some(entry) = entry else {
+            self.make_in_memory(change);
+            return Ok(());
+        };
         if self.is_logged(change) {
-            log::commit(self.backend(), &entry, change);
-            log::apply(self.backend(), &self.layout, change);
+            let entry = self.commit_and_apply(entry, change)?;
             // While the entry names the blocks, the intent leaves them acquired.
             acquired.finish();
             log::clear(self.backend(), entry.offset);
@@ -194,11 +226,12 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
             log::clear_volatile(self.backend(), entry.offset);
         }
         self.make_in_memory(change);
+        Ok(())
     }
 
     /// Makes a change of locked nodes that releases a node, which is free when no reader is left.
     pub(super) fn make_and_release(&self, entry: LogEntry<'_>, change: &Change) -> Result<()> {
-        let Some(entry) = entry.filter(|_| place::in_memory(change.released).is_none()) else {
+        let Some(mut entry) = entry.filter(|_| place::in_memory(change.released).is_none()) else {
             // Inner nodes are in memory, all of them, so there is nothing to log.
             self.make_in_memory(change);
             self.retire_in_memory(change.released);
@@ -209,8 +242,7 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         let mut released = self.pool.intent();
         released.reserve()?;
         if M::IS_DURABLE {
-            log::commit(self.backend(), &entry, change);
-            log::apply(self.backend(), &self.layout, change);
+            entry = self.commit_and_apply(entry, change)?;
         } else {
             self.store_volatile(&change.writes);
             self.backend().store(log::released_link(entry.offset), change.released);

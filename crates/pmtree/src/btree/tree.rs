@@ -7,7 +7,7 @@ use terrane_pmem::{Arena, Backend, Native, Pool, Site, View};
 use terrane_storage::sync::{AtomicU64, Ordering};
 
 use super::chain::Chains;
-use super::layout::{Layout, META, ROOT_WORD, count, level};
+use super::layout::{Layout, META, ROOT_WORD, level};
 use super::log::{self, Log};
 use super::method::{LogEntry, Method};
 use super::place::{self, Words};
@@ -199,22 +199,27 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     /// Otherwise they would never be locked.
     pub(super) fn check_distinct<const N: usize>(&self, nodes: [&Met<'_>; N]) -> Result<()> {
         for (number, met) in nodes.iter().enumerate() {
-            if nodes[..number].iter().any(|other| std::ptr::eq(other.word, met.word)) {
+            let others = &nodes[..number];
+            if others.iter().any(|other| std::ptr::eq(other.word, met.word) || self.overlap(other.node, met.node)) {
                 return Err(self.damaged(met.node, "a node is linked twice"));
             }
         }
         Ok(())
     }
 
+    /// Whether two nodes have bytes of the pool in common. The root word, 0, has none.
+    pub(super) fn overlap(&self, one: u64, other: u64) -> bool {
+        let is_in_pool = |node: u64| node != 0 && place::in_memory(node).is_none();
+        is_in_pool(one) && is_in_pool(other) && one.abs_diff(other) < self.layout.node_length()
+    }
+
     /// Checks that a locked inner node can be the parent of others, which are about to be changed.
     pub(super) fn check_parent(&self, parent: u64, children: &[u64]) -> Result<()> {
-        let above = self.node(parent)?.load(META);
-        if count(above) == 0 {
-            return Err(self.damaged(parent, "an inner node has no children"));
-        }
+        self.check_stated(parent)?;
+        let above = level(self.node(parent)?.load(META));
         for &child in children {
-            let meta = self.node(child)?.load(META);
-            if level(meta) + 1 != level(above) || level(meta) > 0 && count(meta) == 0 {
+            self.check_stated(child)?;
+            if level(self.node(child)?.load(META)) + 1 != above {
                 return Err(self.damaged(child, "a node is linked by one that is no parent of it"));
             }
         }
@@ -299,7 +304,8 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
     pub(super) fn step_to(&self, place: &Place<'_>, choose: impl FnOnce(Words<'_, B>) -> usize) -> Result<Step> {
         let Place { met, level: expected } = place;
         let node = self.node(met.node)?;
-        let level = level(node.load(META));
+        let meta = node.load(META);
+        let level = level(meta);
         if expected.map_or(level > LEVEL_MAX, |expected| level != expected) {
             return match met.is_current() {
                 false => Ok(Step::Changed),
@@ -311,6 +317,9 @@ impl<M: Method, const K: usize, const V: usize, B: Backend> BTree<M, K, V, B> {
         // A child that was read from a node which changes names anything.
         if !met.is_current() {
             return Ok(Step::Changed);
+        }
+        if !self.layout.is_possible(meta) {
+            return Err(self.wrong_count(met.node, meta));
         }
         match place::in_memory(child).filter(|_| M::INNER_IN_MEMORY) {
             Some(index) => self.arena(child).prefetch(index, 1 + self.layout.words),

@@ -30,6 +30,8 @@ pub struct Range<'m, Q: Key + ?Sized, B: Backend = Native> {
     first: VecDeque<Entry<Q>>,
     last: VecDeque<Entry<Q>>,
     is_done: bool,
+    /// The error that has ended the reading. It comes behind the entries that were read before.
+    failure: Option<Error>,
 }
 
 type Entry<Q> = (<Q as Key>::Owned, Vec<u8>);
@@ -38,15 +40,18 @@ impl<Q: Key + ?Sized, B: Backend + 'static> Map<Q, B> {
     /// All entries, in the order of their keys.
     pub fn iter(&self) -> Range<'_, Q, B> {
         let (first, last) = (VecDeque::new(), VecDeque::new());
-        Range { map: self, from: Bound::Unbounded, to: Bound::Unbounded, first, last, is_done: false }
+        let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+        Range { map: self, from, to, first, last, is_done: false, failure: None }
     }
 
-    /// The entry with the least key.
+    /// The entry with the least key. Like a range, it is searched leaf by leaf, so it is not
+    /// linearizable.
     pub fn first(&self) -> Result<Option<(Q::Owned, Vec<u8>)>> {
         self.outermost(Order::Ascending)
     }
 
-    /// The entry with the greatest key.
+    /// The entry with the greatest key. Like a range, it is searched leaf by leaf, so it is not
+    /// linearizable.
     pub fn last(&self) -> Result<Option<(Q::Owned, Vec<u8>)>> {
         self.outermost(Order::Descending)
     }
@@ -114,17 +119,26 @@ impl<Q: Key + ?Sized, B: Backend> Range<'_, Q, B> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Reads entries at one end, if none are left there. Gives an error, which is the last item.
-    fn prepare(&mut self, order: Order) -> Option<Error> {
-        let read = if order == Order::Ascending { &self.first } else { &self.last };
-        if !read.is_empty() || self.is_done {
-            return None;
+    /// The next item at one end. Reads entries there, if none are left.
+    fn take(&mut self, order: Order) -> Option<Result<Entry<Q>>> {
+        let is_empty = if order == Order::Ascending { self.first.is_empty() } else { self.last.is_empty() };
+        if is_empty && !self.is_done {
+            self.failure = self.fill(order).err();
+            self.is_done |= self.failure.is_some();
         }
-        let error = self.fill(order).err()?;
-        self.is_done = true;
-        self.first.clear();
-        self.last.clear();
-        Some(error)
+        let (first, last) = (&mut self.first, &mut self.last);
+        let own = if order == Order::Ascending { first.pop_front() } else { last.pop_back() };
+        if let Some(entry) = own {
+            return Some(Ok(entry));
+        }
+        // Entries that were read at the other end may lie behind the damage.
+        if let Some(error) = self.failure.take() {
+            first.clear();
+            last.clear();
+            return Some(Err(error));
+        }
+        let others = if order == Order::Ascending { last.pop_front() } else { first.pop_back() };
+        others.map(Ok)
     }
 }
 
@@ -140,18 +154,12 @@ impl<Q: Key + ?Sized, B: Backend> Iterator for Range<'_, Q, B> {
     type Item = Result<(Q::Owned, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.prepare(Order::Ascending) {
-            return Some(Err(error));
-        }
-        self.first.pop_front().or_else(|| self.last.pop_front()).map(Ok)
+        self.take(Order::Ascending)
     }
 }
 
 impl<Q: Key + ?Sized, B: Backend> DoubleEndedIterator for Range<'_, Q, B> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.prepare(Order::Descending) {
-            return Some(Err(error));
-        }
-        self.last.pop_back().or_else(|| self.first.pop_back()).map(Ok)
+        self.take(Order::Descending)
     }
 }
