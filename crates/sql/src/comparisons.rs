@@ -390,7 +390,7 @@ fn orders(numbers: &ArrayRef, floats: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(builder.finish()))
 }
 
-/// The order of two floats, of which NaN is greatest.
+/// The order of two floats. NaN is greatest.
 fn order_of_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
