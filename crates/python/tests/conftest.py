@@ -6,7 +6,7 @@ import pytest
 
 import terrane
 
-# Jobs in the background ignore it, and what Ctrl-C stops would go on.
+# A shell starts background jobs with SIGINT ignored. The tests of Ctrl-C would then never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

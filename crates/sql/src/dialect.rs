@@ -1,4 +1,4 @@
-//! The dialect: that of PostgreSQL, with two differences to that of the parser.
+//! The dialect: that of PostgreSQL, with two differences from the one that the parser has.
 //!
 //! Arguments are not named by expressions. To find such names, the parser reads each argument of a
 //! function twice, and so an argument of nested calls twice for each level.
